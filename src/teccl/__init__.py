@@ -1,0 +1,55 @@
+"""teccl: collective communication schedules, constructed, proven and ready to run."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+# Public names and the module each lives in. They load on first use, so that `import teccl`
+# and `teccl --help` stay fast.
+_PUBLIC = {
+    "Collective": "teccl.demand",
+    "Demand": "teccl.demand",
+    "Tenant": "teccl.demand",
+    "Link": "teccl.topology",
+    "Node": "teccl.topology",
+    "Topology": "teccl.topology",
+    "Problem": "teccl.problem",
+    "TimeGrid": "teccl.timegrid",
+    "Schedule": "teccl.schedule",
+    "Send": "teccl.schedule",
+    "Result": "teccl.result",
+    "TecclError": "teccl.errors",
+    "simulate": "teccl.check",
+    "solve": "teccl.synthesis",
+    "verify": "teccl.check",
+}
+
+__all__ = ["__version__", *_PUBLIC]
+
+if TYPE_CHECKING:
+    from teccl.check import simulate as simulate
+    from teccl.check import verify as verify
+    from teccl.demand import Collective as Collective
+    from teccl.demand import Demand as Demand
+    from teccl.demand import Tenant as Tenant
+    from teccl.errors import TecclError as TecclError
+    from teccl.problem import Problem as Problem
+    from teccl.result import Result as Result
+    from teccl.schedule import Schedule as Schedule
+    from teccl.schedule import Send as Send
+    from teccl.synthesis import solve as solve
+    from teccl.timegrid import TimeGrid as TimeGrid
+    from teccl.topology import Link as Link
+    from teccl.topology import Node as Node
+    from teccl.topology import Topology as Topology
+
+
+def __getattr__(name: str) -> Any:
+    if name in _PUBLIC:
+        return getattr(import_module(_PUBLIC[name]), name)
+    raise AttributeError(f"module 'teccl' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

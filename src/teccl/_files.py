@@ -1,0 +1,216 @@
+"""Reading YAML and JSON safely, refusing unknown keys, writing atomically."""
+
+import contextlib
+import gzip
+import io
+import json
+import os
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from teccl._suggest import did_you_mean
+from teccl.errors import InputError, UnitError
+
+MAX_INPUT_BYTES = 64 * 2**20
+MAX_SCHEDULE_BYTES = 4 * 2**30
+_GZIP_MAGIC = b"\x1f\x8b"
+
+ErrorType = type[InputError]
+
+
+def read_document(path: Path, error: ErrorType, *, max_bytes: int = MAX_INPUT_BYTES) -> Any:
+    """Parse a YAML or JSON file; JSON when the name says so, else YAML, which contains it.
+
+    Raises
+    ------
+    InputError
+        Of the given type, when the file cannot be read or parsed.
+    """
+    text = read_text(path, error, max_bytes=max_bytes)
+    suffixes = [suffix.lower() for suffix in path.suffixes]
+    if ".json" in suffixes:
+        return parse_json(text, str(path), error)
+    return _parse_yaml(text, str(path), error)
+
+
+def read_text(path: Path, error: ErrorType, *, max_bytes: int = MAX_INPUT_BYTES) -> str:
+    """Return the text of a UTF-8 file, unzipped if it is gzip, refusing what is too large."""
+    try:
+        if not path.is_file():
+            kind = "is not a regular file" if path.exists() else "does not exist"
+            raise error(f"file {path} {kind}; give the path of a readable file")
+        raw = path.read_bytes() if path.stat().st_size <= max_bytes else None
+        if raw is not None and raw[:2] == _GZIP_MAGIC:
+            with gzip.open(io.BytesIO(raw)) as stream:
+                raw = stream.read(max_bytes + 1)
+        if raw is None or len(raw) > max_bytes:
+            raise error(f"file {path} is larger than {max_bytes // 2**20} MiB; give a smaller one")
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise error(f"file {path} is not UTF-8 text; save it as UTF-8") from None
+    except (OSError, EOFError, ValueError) as problem:
+        if isinstance(problem, InputError):
+            raise
+        reason = getattr(problem, "strerror", None) or "damaged gzip data"
+        raise error(f"file {path} cannot be read: {reason}") from None
+
+
+def parse_json(text: str, source: str, error: ErrorType) -> Any:
+    """Parse JSON, refusing duplicate keys, NaN and infinities."""
+
+    def no_constant(name: str) -> Any:
+        raise error(f"{source}: {name} is not a number teccl takes; give a finite value")
+
+    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        document = dict(pairs)
+        if len(document) != len(pairs):
+            keys = [key for key, _ in pairs]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise error(f"{source}: key {twice!r} appears twice; keep one")
+        return document
+
+    try:
+        return json.loads(text, parse_constant=no_constant, object_pairs_hook=no_duplicates)
+    except json.JSONDecodeError as problem:
+        raise error(
+            f"{source}: not valid JSON at line {problem.lineno}: {problem.msg.lower()}"
+        ) from None
+    except RecursionError:
+        raise error(f"{source}: nested too deeply; flatten it") from None
+    except InputError:
+        raise
+    except ValueError:
+        raise error(f"{source}: a number has too many digits; shorten it") from None
+
+
+class _StrictLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """The safe loader, refusing duplicate keys and aliases (which could expand without end)."""
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        if self.check_event(yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not supported; write the value out")
+        return super().compose_node(parent, index)
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+        mapping = super().construct_mapping(node, deep=deep)
+        if len(mapping) != len(node.value):
+            keys = [self.construct_object(key) for key, _ in node.value]
+            twice = next(key for key in keys if keys.count(key) > 1)
+            raise yaml.YAMLError(f"key {twice!r} appears twice; keep one")
+        return mapping
+
+
+def _parse_yaml(text: str, source: str, error: ErrorType) -> Any:
+    try:
+        return yaml.load(text, Loader=_StrictLoader)  # noqa: S506, a subclass of SafeLoader
+    except yaml.MarkedYAMLError as problem:
+        line = problem.problem_mark.line + 1 if problem.problem_mark else "?"
+        raise error(f"{source}: not valid YAML at line {line}: {problem.problem}") from None
+    except yaml.YAMLError as problem:
+        raise error(f"{source}: {' '.join(str(problem).split())}") from None
+    except RecursionError:
+        raise error(f"{source}: nested too deeply; flatten it") from None
+    except (ValueError, TypeError, OverflowError):
+        raise error(f"{source}: holds a value YAML cannot represent; quote it") from None
+
+
+def expect_mapping(
+    value: Any, where: str, error: ErrorType, *, known: Iterable[str], required: Iterable[str] = ()
+) -> dict[str, Any]:
+    """Return the value as a dict after checking that its keys are known and complete."""
+    known = tuple(known)
+    if not isinstance(value, Mapping):
+        raise error(f"{where} is {shown(value)}; give a mapping with keys {', '.join(known)}")
+    for key in value:
+        if not isinstance(key, str) or key not in known:
+            raise error(f"{where} has unknown key {shown(key)}{did_you_mean(str(key), known)}")
+    for key in required:
+        if key not in value:
+            raise error(f"{where} lacks key {key!r}; add it")
+    return dict(value)
+
+
+def expect_list(value: Any, where: str, error: ErrorType) -> list[Any]:
+    """Return the value as a list."""
+    if not isinstance(value, list):
+        raise error(f"{where} is {shown(value)}; give a list")
+    return value
+
+
+def expect_int(value: Any, where: str, error: ErrorType, *, low: int, high: int) -> int:
+    """Return the value as an integer between `low` and `high`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise error(f"{where} is {shown(value)}; give a whole number from {low} to {high}")
+    return value
+
+
+def expect_text(value: Any, where: str, error: ErrorType) -> str:
+    """Return the value as text."""
+    if not isinstance(value, str):
+        raise error(f"{where} is {shown(value)}; give a text, quoted if it looks like a number")
+    return value
+
+
+def expect_bool(value: Any, where: str, error: ErrorType) -> bool:
+    """Return the value as true or false."""
+    if not isinstance(value, bool):
+        raise error(f"{where} is {shown(value)}; give true or false")
+    return value
+
+
+def quantity(
+    value: Any, parse: Callable[..., Fraction], where: str, error: ErrorType
+) -> Fraction:
+    """Read a quantity from a file, where a number needs its unit unless it is zero."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and value == 0:
+        value = "0"
+    if not isinstance(value, str):
+        value = shown(value) if isinstance(value, int | float) else value
+    try:
+        return parse(value, what=where)
+    except UnitError as problem:
+        raise error(str(problem)) from None
+
+
+def shown(value: object) -> str:
+    """A value as an error message shows it: short and on one line."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def write_atomically(path: Path, data: str | bytes, error: ErrorType) -> None:
+    """Write a file so that readers see the old or the new content, never a part.
+
+    Text for a name ending in ``.gz`` is compressed without a time stamp, so equal input gives
+    equal bytes.
+    """
+    payload = data.encode() if isinstance(data, str) else data
+    if path.suffix == ".gz":
+        payload = gzip.compress(payload, compresslevel=6, mtime=0)
+    temporary: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.exists() and not path.is_file():
+            # A device or pipe cannot be replaced, only written to.
+            path.write_bytes(payload)
+            return
+        temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        temporary.write_bytes(payload)
+        os.replace(temporary, path)
+    except OSError as problem:
+        raise error(f"file {path} cannot be written: {problem.strerror}; give another") from None
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def to_json(document: Any) -> str:
+    """Render a document as JSON: stable, one top-level entry a line."""
+    entries = [f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False)}" for k, v in document.items()]
+    return "{\n" + ",\n".join(entries) + "\n}\n"

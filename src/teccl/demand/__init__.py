@@ -1,0 +1,21 @@
+"""Demands: which data must reach which GPU."""
+
+from teccl.demand.model import (
+    MAX_CHUNKS,
+    Block,
+    Collective,
+    Demand,
+    ExplicitChunk,
+    Tenant,
+    parse_collective,
+)
+
+__all__ = [
+    "MAX_CHUNKS",
+    "Block",
+    "Collective",
+    "Demand",
+    "ExplicitChunk",
+    "Tenant",
+    "parse_collective",
+]

@@ -1,0 +1,41 @@
+"""The exception tree: every error teccl raises on purpose is a `TecclError`."""
+
+
+class TecclError(Exception):
+    """Base class of all errors raised by teccl."""
+
+
+class InputError(TecclError, ValueError):
+    """Something the user gave is wrong; the message names the object, the value and the remedy."""
+
+
+class UnitError(InputError):
+    """A size, bandwidth or duration cannot be read."""
+
+
+class TopologyError(InputError):
+    """A topology, preset or link is wrong."""
+
+
+class DemandError(InputError):
+    """A demand does not fit the topology or contradicts itself."""
+
+
+class ProblemError(InputError):
+    """The modelling options contradict each other or the topology."""
+
+
+class ScheduleError(InputError):
+    """A schedule or schedule file is damaged or foreign."""
+
+
+class MethodError(InputError):
+    """The method asked for does not serve this problem."""
+
+
+class VerificationError(TecclError):
+    """A schedule failed verification; `violations` holds the findings."""
+
+    def __init__(self, message: str, violations: tuple[object, ...] = ()) -> None:
+        super().__init__(message)
+        self.violations = violations

@@ -1,0 +1,253 @@
+"""Problem: topology, demand and modelling options, frozen and validated; the table of chunks."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from teccl.demand import MAX_CHUNKS, Block, Demand
+from teccl.errors import ProblemError
+from teccl.topology import Topology
+from teccl.units import MAX_SECONDS, picoseconds
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+
+
+class SwitchMode(StrEnum):
+    """What a switch may do with an arrival."""
+
+    COPY = "copy"
+    NO_COPY = "no-copy"
+    HYPER_EDGE = "hyper-edge"
+
+
+class Transit(StrEnum):
+    """When data that enters a switch leaves it."""
+
+    STORE_AND_FORWARD = "store-and-forward"
+    CUT_THROUGH = "cut-through"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkTable:
+    """All chunks of a problem, one array entry each.
+
+    Parameters
+    ----------
+    sizes
+        The different chunk sizes in bytes, `size_index` says which one a chunk has.
+    sets
+        Node sets (sorted node indices) that `source_set` and `destination_set` refer to.
+    reduce
+        Whether the sources' contributions are to be combined (else all hold the same data).
+    tenant, block, piece
+        Where the chunk comes from: the tenant, its block, the piece of the block.
+    """
+
+    sizes: tuple[Fraction, ...]
+    sets: tuple[IntArray, ...]
+    size_index: IntArray
+    source_set: IntArray
+    destination_set: IntArray
+    reduce: BoolArray
+    tenant: IntArray
+    block: IntArray
+    piece: IntArray
+
+    def __len__(self) -> int:
+        return len(self.size_index)
+
+    def sources(self, chunk: int) -> IntArray:
+        """Nodes that hold the chunk, or contribute to it, at the start."""
+        return self.sets[self.source_set[chunk]]
+
+    def destinations(self, chunk: int) -> IntArray:
+        """Nodes that want the chunk; they may include sources."""
+        return self.sets[self.destination_set[chunk]]
+
+    def size(self, chunk: int) -> Fraction:
+        """Bytes of a chunk."""
+        return self.sizes[self.size_index[chunk]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Everything that decides which schedules are correct.
+
+    Parameters
+    ----------
+    topology, demand
+        The network and what must be delivered on it.
+    num_chunks
+        Pieces into which the largest block is cut; all chunks have that piece's size, the last
+        of a smaller block may be shorter.
+    switch, transit
+        How switches behave.
+    buffer
+        Received chunks that may wait at a GPU to be forwarded, None for any number.
+    copy
+        Whether nodes may copy; without it every delivery uses up one arrival.
+
+    Examples
+    --------
+    >>> Problem(topology=Topology.parse("ring:gpus=4"), demand=Demand.collective("allgather", size="1MB"))
+    Problem(allgather on Topology('ring', 4 gpus, 0 switches, 8 links), 4 chunks of 250KB)
+    """
+
+    topology: Topology
+    demand: Demand
+    num_chunks: int = 1
+    switch: SwitchMode = SwitchMode.COPY
+    transit: Transit = Transit.STORE_AND_FORWARD
+    buffer: int | None = None
+    copy: bool = True
+
+    chunks: ChunkTable = field(init=False, repr=False, compare=False)
+    chunk_bytes: Fraction = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.num_chunks < 1:
+            raise ProblemError(f"chunks {self.num_chunks} is not positive; use 1 or more")
+        if self.buffer is not None and self.buffer < 0:
+            raise ProblemError(f"buffer {self.buffer} is negative; use 0 (none) or more")
+        self._check_profiles()
+        blocks = [
+            (t, block)
+            for t, tenant in enumerate(self.demand.tenants)
+            for block in tenant.blocks(self.topology.num_gpus)
+        ]
+        if not blocks:
+            raise ProblemError("the demand moves no data; give an entry that is not zero")
+        piece = max(block.size for _, block in blocks) / self.num_chunks
+        object.__setattr__(self, "chunk_bytes", piece)
+        object.__setattr__(self, "chunks", _chunk_table(self.topology, blocks, piece))
+        self._check_times()
+
+    def __repr__(self) -> str:
+        from teccl.units import format_size
+
+        size = format_size(self.chunk_bytes)
+        return f"Problem({self.demand.title} on {self.topology!r}, {len(self.chunks)} chunks of {size})"
+
+    def _check_profiles(self) -> None:
+        circuits = (
+            self.transit is Transit.CUT_THROUGH or self.switch is SwitchMode.HYPER_EDGE
+        ) and self.topology.num_switches > 0
+        if circuits and self.topology.has_profiles:
+            raise ProblemError(
+                "bandwidth profiles and circuits through switches do not go together; "
+                "use --transit store-and-forward with --switch copy or no-copy"
+            )
+
+    def _check_times(self) -> None:
+        """Refuse problems whose times would overflow int64 picoseconds."""
+        if not self.topology.links:
+            return
+        slowest = min(
+            rate for link in self.topology.links for _, rate in self.topology.rate_steps(link)
+        )
+        longest = self.chunk_bytes / slowest + max(link.alpha for link in self.topology.links)
+        hops = max(1, len(self.chunks)) * max(1, self.topology.num_nodes)
+        if longest * hops > MAX_SECONDS:
+            raise ProblemError(
+                f"a chunk of {self.chunk_bytes} bytes at {slowest} bytes/s takes too long to "
+                "schedule in picoseconds; give a smaller size or a faster link"
+            )
+
+    @property
+    def num_gpus(self) -> int:
+        """Number of GPUs that take part in some collective."""
+        members = [set(t.members(self.topology.num_gpus)) for t in self.demand.tenants]
+        return len(set().union(*members))
+
+    @property
+    def size_bytes(self) -> Fraction:
+        """Bytes that algbw counts, all tenants together."""
+        gpus = self.topology.num_gpus
+        return sum((t.total_size(gpus) for t in self.demand.tenants), Fraction(0))
+
+    @property
+    def has_reductions(self) -> bool:
+        """Whether some chunk combines several sources."""
+        return bool(self.chunks.reduce.any())
+
+    @property
+    def transmission_ps(self) -> IntArray:
+        """Picoseconds a chunk occupies a link, rounded up: rows are links, columns chunk sizes."""
+        rates = self.topology.rates
+        table = {
+            rate: [picoseconds(size / rate) for size in self.chunks.sizes] for rate in set(rates)
+        }
+        columns = len(self.chunks.sizes)
+        return np.array([table[rate] for rate in rates], dtype=np.int64).reshape(-1, columns)
+
+    def ready_ps(self) -> IntArray:
+        """Picoseconds from which each node's own data of each tenant may be sent."""
+        table = np.zeros((len(self.demand.tenants), self.topology.num_nodes), dtype=np.int64)
+        for t, tenant in enumerate(self.demand.tenants):
+            for rank, time in tenant.ready.items():
+                table[t, self.topology.gpus[rank]] = picoseconds(time)
+        return table
+
+    def chunk_name(self, chunk: int) -> str:
+        """A chunk as people read it: where it starts (and ends) and which piece it is."""
+        table, nodes = self.chunks, self.topology.nodes
+        sources, wanted = table.sources(chunk), table.destinations(chunk)
+        label = f"chunk {chunk} ("
+        label += "sum" if table.reduce[chunk] else nodes[sources[0]].name
+        if len(wanted) == 1:
+            label += f" to {nodes[wanted[0]].name}"
+        return label + f", piece {table.piece[chunk]})"
+
+
+def _cut(size: Fraction, piece: Fraction) -> tuple[int, Fraction]:
+    """Return the number of pieces of a block and the size of the last."""
+    count = -(-size // piece)
+    return count, size - (count - 1) * piece
+
+
+def _chunk_table(
+    topology: Topology, blocks: list[tuple[int, Block]], piece: Fraction
+) -> ChunkTable:
+    """Cut blocks into pieces of equal size, the last of a block shorter if it does not divide."""
+    # Few different block sizes occur, and rational arithmetic is slow: cut each size once.
+    cuts = {size: _cut(size, piece) for size in {block.size for _, block in blocks}}
+    counts = [cuts[block.size][0] for _, block in blocks]
+    if sum(counts) > MAX_CHUNKS:
+        raise ProblemError(
+            f"{sum(counts)} chunks are more than teccl handles ({MAX_CHUNKS}); use fewer"
+        )
+    sizes: dict[Fraction, int] = {piece: 0}
+    sets: dict[tuple[int, ...], int] = {}
+    rows = np.empty((len(blocks), 6), dtype=np.int64)
+    for row, (tenant, block) in enumerate(blocks):
+        rows[row] = (
+            sets.setdefault(block.sources, len(sets)),
+            sets.setdefault(block.destinations, len(sets)),
+            block.reduce,
+            tenant,
+            block.number,
+            sizes.setdefault(cuts[block.size][1], len(sizes)),
+        )
+    repeats = np.array(counts, dtype=np.int64)
+    wide = np.repeat(rows, repeats, axis=0)
+    ends = np.cumsum(repeats)
+    size_index = np.zeros(len(wide), dtype=np.int64)
+    size_index[ends - 1] = rows[:, 5]
+    columns: dict[str, Any] = {
+        "source_set": wide[:, 0].copy(),
+        "destination_set": wide[:, 1].copy(),
+        "reduce": wide[:, 2].astype(bool),
+        "tenant": wide[:, 3].copy(),
+        "block": wide[:, 4].copy(),
+        "piece": np.arange(len(wide)) - np.repeat(ends - repeats, repeats),
+        "size_index": size_index,
+    }
+    node_sets = [np.sort(topology.gpus[list(ranks)]) for ranks in sets]
+    for array in (*columns.values(), *node_sets):
+        array.setflags(write=False)
+    return ChunkTable(sizes=tuple(sizes), sets=tuple(node_sets), **columns)

@@ -1,0 +1,131 @@
+"""How long sends hold their links and when they arrive, and the chain that sets the finish."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from teccl.problem import SwitchMode, Transit
+from teccl.schedule.model import Schedule
+from teccl.units import PICOSECONDS, picoseconds
+
+IntArray = npt.NDArray[np.int64]
+
+
+class SendTimes(NamedTuple):
+    """Per send: picoseconds the link is held, and when the chunk is at the far end."""
+
+    occupancy_ps: IntArray
+    arrival_ps: IntArray
+
+
+def send_times(schedule: Schedule) -> SendTimes:
+    """Compute occupancy and arrival of every send under the problem's transit mode."""
+    problem, sends = schedule.problem, schedule.sends
+    size = problem.chunks.size_index[sends["chunk"]]
+    alpha = problem.topology.alpha_ps[sends["link"]]
+    own = problem.transmission_ps[sends["link"], size]
+    if problem.topology.has_profiles:
+        own = _profiled(schedule, own)
+    if problem.topology.num_switches == 0:
+        return SendTimes(own, sends["start_ps"] + own + alpha)
+    if problem.switch is SwitchMode.HYPER_EDGE:
+        held = _slowest_of_transfer(schedule, own)
+        return SendTimes(held, sends["start_ps"] + held + _alpha_of_way(schedule, alpha))
+    if problem.transit is Transit.CUT_THROUGH:
+        own = _slowest_of_transfer(schedule, own)
+    return SendTimes(own, sends["start_ps"] + own + alpha)
+
+
+def _slowest_of_transfer(schedule: Schedule, own: IntArray) -> IntArray:
+    """Return the occupancy of each send's circuit: that of its slowest link."""
+    transfers, index = np.unique(schedule.sends["transfer"], return_inverse=True)
+    longest = np.zeros(len(transfers), dtype=np.int64)
+    np.maximum.at(longest, index, own)
+    return longest[index]
+
+
+def _alpha_of_way(schedule: Schedule, alpha: IntArray) -> IntArray:
+    """Return the latency from the start of each send's transfer to that send's far end."""
+    topology, sends = schedule.problem.topology, schedule.sends
+    into = {
+        (int(t), int(topology.link_dst[link])): row
+        for row, (t, link) in enumerate(zip(sends["transfer"], sends["link"], strict=True))
+        if topology.nodes[topology.link_dst[link]].is_switch
+    }
+    total = alpha.copy()
+    for row, (t, link) in enumerate(zip(sends["transfer"], sends["link"], strict=True)):
+        before = into.get((int(t), int(topology.link_src[link])))
+        hops = 0
+        while before is not None and hops < topology.num_nodes:
+            total[row] += alpha[before]
+            before = into.get((int(t), int(topology.link_src[sends["link"][before]])))
+            hops += 1
+    return total
+
+
+def _profiled(schedule: Schedule, own: IntArray) -> IntArray:
+    """Replace the occupancy of sends on links whose bandwidth changes over time."""
+    topology, table = schedule.problem.topology, schedule.problem.chunks
+    lengths = own.copy()
+    for row, send in enumerate(schedule.sends):
+        link = topology.links[send["link"]]
+        if link.profile:
+            lengths[row] = transmission_from(
+                topology.rate_steps(link), table.size(send["chunk"]), int(send["start_ps"])
+            )
+    return lengths
+
+
+def transmission_from(steps, size, start_ps: int) -> int:  # type: ignore[no-untyped-def]
+    """Picoseconds until `size` bytes are sent from `start_ps` at rates that change over time."""
+    from fractions import Fraction
+
+    now, left = Fraction(start_ps, PICOSECONDS), size
+    for i, (_, rate) in enumerate(steps):
+        end = steps[i + 1][0] if i + 1 < len(steps) else None
+        if end is not None and end <= now:
+            continue
+        if end is None or left <= rate * (end - now):
+            return picoseconds(now + left / rate) - start_ps
+        left -= rate * (end - now)
+        now = end
+    raise AssertionError("unreachable: the last rate holds for ever")
+
+
+def critical_path(schedule: Schedule) -> list[int]:
+    """Walk back from the last arrival through the sends that leave no slack.
+
+    A send's start is set by the arrival of its chunk at the sender, by the end of the send
+    before it on its link or shared capacity, or by its passage through a switch.
+    """
+    if not len(schedule):
+        return []
+    sends, topology = schedule.sends, schedule.problem.topology
+    times = send_times(schedule)
+    ends = sends["start_ps"] + times.occupancy_ps
+    by_arrival = _rows_by(zip(topology.link_dst[sends["link"]], times.arrival_ps, strict=True))
+    by_end = _rows_by(zip(sends["link"], ends, strict=True))
+    by_transfer = _rows_by(zip(sends["transfer"], strict=True))
+    row = int(times.arrival_ps.argmax())
+    path, seen = [row], {row}
+    while True:
+        start, chunk = int(sends["start_ps"][row]), sends["chunk"][row]
+        source = int(topology.link_src[sends["link"][row]])
+        arrivals = by_arrival.get((source, start), [])
+        feeders = [r for r in arrivals if sends["chunk"][r] == chunk]
+        before = by_end.get((int(sends["link"][row]), start), [])
+        same = [r for r in by_transfer[(int(sends["transfer"][row]),)] if r < row]
+        found = next((r for r in (*feeders, *before, *reversed(same)) if r not in seen), None)
+        if found is None or start == 0:
+            return path[::-1]
+        row = found
+        seen.add(row)
+        path.append(row)
+
+
+def _rows_by(keys) -> dict[tuple[int, ...], list[int]]:  # type: ignore[no-untyped-def]
+    rows: dict[tuple[int, ...], list[int]] = {}
+    for row, key in enumerate(keys):
+        rows.setdefault(tuple(int(part) for part in key), []).append(row)
+    return rows
