@@ -5,7 +5,9 @@ import gzip
 import io
 import json
 import os
+import reprlib
 import secrets
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -19,6 +21,10 @@ from teccl.errors import InputError, UnitError
 MAX_INPUT_BYTES = 64 * 2**20
 MAX_SCHEDULE_BYTES = 4 * 2**30
 _GZIP_MAGIC = b"\x1f\x8b"
+# Real files compress by a factor of ten or twenty; one that grows by more is made to fill memory.
+_MAX_EXPANSION = 100
+_PIECE_BYTES = 2**22
+_MAX_DEPTH = 100
 
 ErrorType = type[InputError]
 
@@ -46,18 +52,34 @@ def read_text(path: Path, error: ErrorType, *, max_bytes: int = MAX_INPUT_BYTES)
             raise error(f"file {path} {kind}; give the path of a readable file")
         raw = path.read_bytes() if path.stat().st_size <= max_bytes else None
         if raw is not None and raw[:2] == _GZIP_MAGIC:
-            with gzip.open(io.BytesIO(raw)) as stream:
-                raw = stream.read(max_bytes + 1)
+            raw = _unzip(raw, path, error, max_bytes)
         if raw is None or len(raw) > max_bytes:
             raise error(f"file {path} is larger than {max_bytes // 2**20} MiB; give a smaller one")
         return raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise error(f"file {path} is not UTF-8 text; save it as UTF-8") from None
-    except (OSError, EOFError, ValueError) as problem:
+    except (OSError, EOFError, ValueError, zlib.error) as problem:
         if isinstance(problem, InputError):
             raise
         reason = getattr(problem, "strerror", None) or "damaged gzip data"
         raise error(f"file {path} cannot be read: {reason}") from None
+
+
+def _unzip(raw: bytes, path: Path, error: ErrorType, max_bytes: int) -> bytes:
+    """Return the content of gzip data, refusing what is larger than a real file would be."""
+    limit = min(max_bytes, max(MAX_INPUT_BYTES, _MAX_EXPANSION * len(raw)))
+    pieces: list[bytes] = []
+    size = 0
+    with gzip.open(io.BytesIO(raw)) as stream:
+        while piece := stream.read(_PIECE_BYTES):
+            pieces.append(piece)
+            size += len(piece)
+            if size > limit:
+                raise error(
+                    f"file {path} unpacks to more than {limit // 2**20} MiB; "
+                    "unpack it yourself if it is real"
+                )
+    return b"".join(pieces)
 
 
 def parse_json(text: str, source: str, error: ErrorType) -> Any:
@@ -69,9 +91,8 @@ def parse_json(text: str, source: str, error: ErrorType) -> Any:
     def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         document = dict(pairs)
         if len(document) != len(pairs):
-            keys = [key for key, _ in pairs]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise error(f"{source}: key {twice!r} appears twice; keep one")
+            twice = _first_repeated(key for key, _ in pairs)
+            raise error(f"{source}: key {shown(twice)} appears twice; keep one")
         return document
 
     try:
@@ -89,24 +110,41 @@ def parse_json(text: str, source: str, error: ErrorType) -> Any:
 
 
 class _StrictLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
-    """The safe loader, refusing duplicate keys and aliases (which could expand without end)."""
-
-    def compose_node(self, parent: Any, index: Any) -> Any:
-        if self.check_event(yaml.AliasEvent):
-            raise yaml.YAMLError("aliases are not supported; write the value out")
-        return super().compose_node(parent, index)
+    """The safe loader, refusing duplicate keys."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         mapping = super().construct_mapping(node, deep=deep)
         if len(mapping) != len(node.value):
-            keys = [self.construct_object(key) for key, _ in node.value]
-            twice = next(key for key in keys if keys.count(key) > 1)
-            raise yaml.YAMLError(f"key {twice!r} appears twice; keep one")
+            twice = _first_repeated(self.construct_object(key) for key, _ in node.value)
+            raise yaml.YAMLError(f"key {shown(twice)} appears twice; keep one")
         return mapping
+
+
+def _first_repeated(keys: Iterable[Any]) -> Any:
+    seen = set()
+    return next(key for key in keys if key in seen or seen.add(key))
+
+
+def _check_events(text: str) -> None:
+    """Refuse aliases, which could expand without end, and nesting that could overflow a stack.
+
+    The loader written in C checks neither, so its events are read before anything is built.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=_StrictLoader):
+        if isinstance(event, yaml.AliasEvent):
+            raise yaml.YAMLError("aliases are not supported; write the value out")
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+        elif isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+        if depth > _MAX_DEPTH:
+            raise yaml.YAMLError("nested too deeply; flatten it")
 
 
 def _parse_yaml(text: str, source: str, error: ErrorType) -> Any:
     try:
+        _check_events(text)
         return yaml.load(text, Loader=_StrictLoader)  # noqa: S506, a subclass of SafeLoader
     except yaml.MarkedYAMLError as problem:
         line = problem.problem_mark.line + 1 if problem.problem_mark else "?"
@@ -128,7 +166,7 @@ def expect_mapping(
         raise error(f"{where} is {shown(value)}; give a mapping with keys {', '.join(known)}")
     for key in value:
         if not isinstance(key, str) or key not in known:
-            raise error(f"{where} has unknown key {shown(key)}{did_you_mean(str(key), known)}")
+            raise error(f"{where} has unknown key {shown(key)}{did_you_mean(key if isinstance(key, str) else '', known)}")
     for key in required:
         if key not in value:
             raise error(f"{where} lacks key {key!r}; add it")
@@ -179,8 +217,22 @@ def quantity(
 
 def shown(value: object) -> str:
     """A value as an error message shows it: short and on one line."""
-    text = repr(value)
+    try:
+        text = _SHORT.repr(value)
+    except ValueError:  # an integer of thousands of digits cannot be printed
+        text = "a number of too many digits"
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _short_repr() -> reprlib.Repr:
+    """Return a printer that looks at a few entries and levels only, however large a value is."""
+    short = reprlib.Repr()
+    short.maxstring = short.maxother = short.maxlong = 60
+    short.maxlevel = 4
+    return short
+
+
+_SHORT = _short_repr()
 
 
 def write_atomically(path: Path, data: str | bytes, error: ErrorType) -> None:

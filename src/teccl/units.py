@@ -31,6 +31,7 @@ _DURATIONS = {
 # At most 30 digits and a two-digit exponent: enough for anything real, and no text can
 # blow up into a number of a billion digits.
 _NUMBER = r"(?P<number>\d{1,30}/\d{1,30}|\d{1,30}(?:\.\d{1,30})?(?:[eE][+-]?\d{1,2})?)"
+_MAX_NUMBER = 10**60
 _QUANTITY = re.compile(rf"\s*{_NUMBER}\s*(?P<unit>[^\d\s][^\s]*)?\s*", re.ASCII)
 
 Quantity = str | int | float | Fraction
@@ -156,7 +157,9 @@ def _split(value: Quantity, what: str, example: str) -> tuple[Fraction, str | No
         if isinstance(value, float) and not math.isfinite(value):
             raise UnitError(f"{what} {value} is not finite; {example}")
         if value < 0:
-            raise UnitError(f"{what} {value} is negative; give a positive value")
+            raise UnitError(f"{what} {_show(value)} is negative; give a positive value")
+        if value > _MAX_NUMBER:
+            raise UnitError(f"{what} {_show(value)} is too large; give a smaller value")
         # repr gives the shortest decimal: 0.7e-6 means 7/10**7, not the nearest binary number.
         return Fraction(repr(value) if isinstance(value, float) else value), None
     match = _QUANTITY.fullmatch(value)
@@ -178,7 +181,10 @@ def _byte_scale(prefix: str) -> int | None:
 
 def _show(value: object) -> str:
     """A value as an error message shows it: quoted, short, on one line."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits cannot be printed
+        text = "of too many digits"
     return text if len(text) <= 60 else text[:57] + "..."
 
 

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -25,6 +26,7 @@ _ENTRY_KEYS = (
     "matrix",
     "chunks",
 )
+_PRIORITY = re.compile(r"\d{1,30}(/\d{1,30}|(\.\d{1,30})?(e[+-]?\d{1,3})?)", re.ASCII)
 _CHUNK_KEYS = ("source", "sources", "destinations", "reduce")
 
 
@@ -32,7 +34,12 @@ def load_demand(path: Path) -> Demand:
     """Read a demand file; CSV is an AllToAllv matrix of bytes."""
     if ".csv" in [suffix.lower() for suffix in path.suffixes]:
         text = files.read_text(path, DemandError)
-        rows = [row for row in csv.reader(io.StringIO(text)) if any(cell.strip() for cell in row)]
+        try:
+            rows = [row for row in csv.reader(io.StringIO(text)) if any(map(str.strip, row))]
+        except csv.Error as problem:
+            raise DemandError(f"{path}: not valid CSV: {problem}") from None
+        if not rows:
+            raise DemandError(f"{path} is empty; give a row of bytes for each rank")
         matrix = _read_matrix([[cell.strip() for cell in row] for row in rows], str(path))
         return Demand(tenants=(Tenant(collective=Collective.ALLTOALLV, matrix=matrix),))
     return demand_from_dict(files.read_document(path, DemandError), where=str(path))
@@ -92,6 +99,8 @@ def parse_ranks(text: str) -> tuple[int, ...]:
         if first > last or last >= MAX_RANKS:
             raise DemandError(f"ranks {text[:60]!r}: {part!r} is not a range; write 0-7,12")
         ranks += range(first, last + 1)
+        if len(ranks) > MAX_RANKS:
+            raise DemandError(f"ranks {text[:60]!r} repeat; name each once")
     return tuple(ranks)
 
 
@@ -152,8 +161,10 @@ def _read_ranks(value: Any, where: str) -> tuple[int, ...] | None:
 def _read_priority(value: Any, where: str) -> Fraction:
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise DemandError(f"{where} is {files.shown(value)}; give a positive number")
+    text = files.shown(value) if isinstance(value, int) else str(value)
     try:
-        priority = Fraction(str(value)[:40])
+        # Long exponents would make numbers of a billion digits.
+        priority = Fraction(text if _PRIORITY.fullmatch(text) else "none")
     except (ValueError, ZeroDivisionError):
         raise DemandError(f"{where} is {files.shown(value)}; give a positive number") from None
     if not 0 < priority <= 10**9:
@@ -166,12 +177,14 @@ def _read_ready(value: Any, where: str, ranks: tuple[int, ...] | None) -> dict[i
     if not isinstance(value, dict):
         raise DemandError(f"{where} is {files.shown(value)}; give a mapping of rank to time")
     ready: dict[int, Fraction] = {}
+    members = None if ranks is None else set(ranks)
     for key, time in value.items():
-        seconds = files.quantity(time, parse_duration, f"{where} of rank {key}", DemandError)
-        for rank in parse_ranks(str(key)):
+        label = key if isinstance(key, str) else files.shown(key)
+        seconds = files.quantity(time, parse_duration, f"{where} of rank {label}", DemandError)
+        for rank in parse_ranks(label):
             if rank in ready:
                 raise DemandError(f"{where} names rank {rank} twice; keep one")
-            if ranks is not None and rank not in ranks:
+            if members is not None and rank not in members:
                 raise DemandError(f"{where} names rank {rank}, which takes no part; drop it")
             ready[rank] = seconds
     return ready

@@ -146,7 +146,8 @@ class Tenant:
             raise DemandError(f"{self.name}: {len(ranks)} rank takes part; name at least two")
         if self.root is not None and self.root not in ranks:
             raise DemandError(f"{self.name}: root {self.root} is not among the ranks; add it")
-        absent = next((rank for rank in self.ready if rank not in ranks), None)
+        taking_part = set(ranks)
+        absent = next((rank for rank in self.ready if rank not in taking_part), None)
         if absent is not None:
             raise DemandError(f"{self.name}: ready names rank {absent}, which takes no part")
         return ranks
@@ -181,10 +182,11 @@ class Demand:
     def __post_init__(self) -> None:
         if not self.tenants:
             raise DemandError("the demand has no collective; give at least one")
-        names = [tenant.name for tenant in self.tenants]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise DemandError(f"tenant name {twice!r} appears twice; names must be unique")
+        names = set()
+        for tenant in self.tenants:
+            if tenant.name in names:
+                raise DemandError(f"tenant name {tenant.name!r} appears twice; give unique names")
+            names.add(tenant.name)
 
     def __repr__(self) -> str:
         from teccl.units import format_size
@@ -251,6 +253,11 @@ def _allgather(tenant: Tenant, ranks: _Ranks) -> Iterator[Block]:
 
 def _alltoall(tenant: Tenant, ranks: _Ranks) -> Iterator[Block]:
     n, share = len(ranks), tenant.size / len(ranks)
+    if n * (n - 1) > MAX_CHUNKS:
+        raise DemandError(
+            f"{tenant.name}: alltoall among {n} ranks needs {n * (n - 1)} chunks, more than teccl "
+            f"handles ({MAX_CHUNKS}); use fewer ranks"
+        )
     return (
         Block(i * n + j, share, (src,), (dst,))
         for i, src in enumerate(ranks)

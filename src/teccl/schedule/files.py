@@ -88,6 +88,7 @@ def schedule_from_dict(document: Any, *, where: str = "schedule") -> Schedule:
             f"{where}: schema_version {files.shown(top['schema_version'])} is not supported; "
             f"this teccl reads {SCHEMA_VERSION}"
         )
+    files.expect_text(top["tool_version"], f"{where}: tool_version", ScheduleError)
     problem = _read_problem(top, where)
     grid = _read_grid(top["grid"], problem, where)
     return Schedule(

@@ -8,7 +8,7 @@ import yaml
 
 from teccl import _files as files
 from teccl.errors import TopologyError
-from teccl.topology.model import MAX_NODES, Link, Node, NodeKind, Topology
+from teccl.topology.model import MAX_NAME, MAX_NODES, Link, Node, NodeKind, Topology
 from teccl.units import (
     format_bandwidth,
     format_duration,
@@ -25,7 +25,9 @@ _LINK_KEYS = ("src", "dst", "bandwidth", "alpha", "bidirectional", "profile", "s
 
 def is_file_name(text: str) -> bool:
     """Whether a TOPOLOGY argument names a file rather than a preset."""
-    return text.lower().endswith((*SUFFIXES, ".gz")) or "/" in text or "\\" in text
+    # A preset's parameters may hold a slash (25GB/s), its name never does.
+    name = text.partition(":")[0]
+    return text.lower().endswith((*SUFFIXES, ".gz")) or "/" in name or "\\" in name
 
 
 def load_topology(path: Path) -> Topology:
@@ -37,7 +39,9 @@ def load_topology(path: Path) -> Topology:
         If the file is missing, damaged, has unknown keys or describes an impossible network.
     """
     document = files.read_document(path, TopologyError)
-    return topology_from_dict(document, where=str(path), default_name=path.name.split(".")[0])
+    stem = path.name.split(".")[0]
+    name = stem if stem.isprintable() and stem.strip() and not stem.isdigit() else "topology"
+    return topology_from_dict(document, where=str(path), default_name=name[:MAX_NAME])
 
 
 def save_topology(topology: Topology, path: Path) -> None:
@@ -96,7 +100,8 @@ class _NodeFinder:
         self._where = where
 
     def __call__(self, value: Any, where: str) -> int:
-        if isinstance(value, bool) or not isinstance(value, str | int):
+        is_rank = type(value) is int and 0 <= value < MAX_NODES
+        if not is_rank and not isinstance(value, str):
             raise TopologyError(f"{where} is {files.shown(value)}; give a node name or a rank")
         try:
             return self._topology.find_node(value)
@@ -108,8 +113,9 @@ def _read_nodes(value: Any, where: str) -> tuple[Node, ...]:
     if isinstance(value, int):
         count = files.expect_int(value, f"{where}: nodes", TopologyError, low=1, high=MAX_NODES)
         return tuple(Node(name=f"gpu{i}") for i in range(count))
-    entries = files.expect_list(value, f"{where}: nodes", TopologyError)
-    return tuple(_read_node(entry, f"{where}: nodes[{i}]") for i, entry in enumerate(entries))
+    if not isinstance(value, list):
+        raise TopologyError(f"{where}: nodes is {files.shown(value)}; give a count or a list")
+    return tuple(_read_node(entry, f"{where}: nodes[{i}]") for i, entry in enumerate(value))
 
 
 def _read_node(value: Any, where: str) -> Node:

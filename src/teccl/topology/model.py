@@ -19,6 +19,7 @@ IntArray = npt.NDArray[np.int64]
 MAX_NODES = 100_000
 MAX_LINKS = 5_000_000
 MAX_NAME = 200
+MIN_BANDWIDTH, MAX_BANDWIDTH = Fraction(1), Fraction(10**18)
 
 
 class NodeKind(StrEnum):
@@ -148,7 +149,7 @@ class Topology:
         )
 
     def __hash__(self) -> int:
-        return hash((self.name, self.nodes, self.links, tuple(self.shared.items())))
+        return hash((self.name, self.nodes, self.links, frozenset(self.shared.items())))
 
     @staticmethod
     def parse(text: "str | Path | Topology") -> "Topology":
@@ -297,9 +298,10 @@ class Topology:
                 )
             for i in self.find_links(spec):
                 link = links[i]
-                slower = tuple((start, rate * factor) for start, rate in link.profile)
-                rate = self.rate(link) if link.shares else link.bandwidth
-                links[i] = replace(link, bandwidth=rate * factor, profile=slower)
+                # What the link gave, shared capacities included, it gives a fraction of.
+                steps = self.rate_steps(link)
+                slower = tuple((start, rate * factor) for start, rate in steps[1:])
+                links[i] = replace(link, bandwidth=steps[0][1] * factor, profile=slower)
         return replace(self, links=tuple(links))
 
     def transposed(self) -> "Topology":
@@ -368,6 +370,10 @@ def _check_bandwidth(bandwidth: object, where: str) -> None:
     if not isinstance(bandwidth, Fraction) or bandwidth <= 0:
         raise TopologyError(
             f"{where} has bandwidth {bandwidth}; give a positive, finite one or drop the link"
+        )
+    if not MIN_BANDWIDTH <= bandwidth <= MAX_BANDWIDTH:
+        raise TopologyError(
+            f"{where} has bandwidth {float(bandwidth):.3g} B/s; give one from 1B/s to 1e18 B/s"
         )
 
 

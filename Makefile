@@ -1,0 +1,59 @@
+# Needs Python 3.11 or newer with pip, and make. Everything is installed into .venv.
+
+PYTHON ?= python3
+WORKERS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.setup-stamp
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-slow docs bench clean distclean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
+
+setup: $(STAMP) ## Create .venv and install teccl with its development tools
+	@:
+
+# Some distributions ship Python without ensurepip; then the pip of $(PYTHON) fills the environment.
+$(STAMP): pyproject.toml constraints.txt
+	@python=$(BIN)/python; test -x $$python || python=$(PYTHON); \
+		found=$$($$python -c 'import platform; print(platform.python_version())' 2>/dev/null || echo missing); \
+		$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+		{ echo "teccl needs Python 3.11 or newer, but $$python is $$found; name another with: make PYTHON=python3.11 setup" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || $(PYTHON) -m venv --without-pip $(VENV)
+	@echo "Installing teccl into $(VENV) (the first time takes a minute or two)"
+	@if $(BIN)/python -m pip --version >/dev/null 2>&1; \
+		then pip="$(BIN)/python -m pip"; \
+		else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; \
+		$$pip install --quiet -c constraints.txt -e ".[dev,docs,plot]"
+	@touch $@
+
+demo: setup ## Solve and verify an AllGather on two NDv2 chassis; writes out/
+	@mkdir -p out
+	$(BIN)/teccl solve ndv2:chassis=2 allgather --size 1MB -o out/ndv2_allgather.json
+	$(BIN)/teccl verify out/ndv2_allgather.json
+
+test: setup ## Lint, type-check and run the quick tests
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+
+test-slow: setup ## Run the tests with full counts
+	$(BIN)/python -m pytest -n $(WORKERS) -m slow
+
+docs: setup ## Build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+bench: setup ## Measure start-up time
+	$(BIN)/python benchmarks/startup.py
+
+clean: ## Remove outputs and caches, keep .venv
+	rm -rf out site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find src tests benchmarks docs -type d -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean ## Remove .venv too
+	rm -rf $(VENV)

@@ -1,0 +1,91 @@
+r"""AllReduce's own bound: every part of a partition must receive its share twice over.
+
+Split the nodes into g disjoint parts, each with a member; nodes outside all parts must be switches
+that do not reduce. To combine g contributions of S bytes, g - 1 of them must enter a part other
+than their own, and to hand the result to all parts it must enter g - 1 of them again: bytes that
+enter parts number at least 2 (g - 1) S, whatever trees are used. A node outside that could combine
+(a GPU that takes no part, a reducing switch) would save entries, so the capacity into it counts
+too. Hence
+
+.. math:: T \ge \min_e \alpha_e + \frac{2 (g - 1) S}{\sum_{\text{parts}} C(\text{into the part})}
+"""
+
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+from teccl.bounds.model import Bound
+from teccl.bounds.network import Network
+from teccl.units import display_time, format_bandwidth, format_size
+
+
+def partition_bounds(network: Network) -> list[Bound]:
+    """Bounds from the partition into single GPUs and the one into groups."""
+    classes = [
+        c for c in network.classes if c.reduce and len(c.sources) > 1
+        and np.array_equal(c.sources, c.destinations)
+    ]
+    if not classes or not network.fluid:
+        return []
+    members = np.unique(np.concatenate([c.sources for c in classes]))
+    if any(not np.array_equal(c.sources, members) for c in classes):
+        return []
+    amount = sum((c.amount for c in classes), Fraction(0))
+    bounds = []
+    for label, part in _partitions(network, members):
+        bound = _partition_bound(network, part, amount, label)
+        if bound is not None:
+            bounds.append(bound)
+    return bounds
+
+
+def _partitions(
+    network: Network, members: npt.NDArray[np.int64]
+) -> list[tuple[str, npt.NDArray[np.int64]]]:
+    """Part number of every node, -1 outside: single members, and groups with members."""
+    topology = network.problem.topology
+    single = np.full(topology.num_nodes, -1)
+    single[members] = np.arange(len(members))
+    partitions = [("each gpu", single)]
+    names = list(dict.fromkeys(topology.nodes[m].group for m in members))
+    if None not in names and 1 < len(names) < len(members):
+        number = {name: i for i, name in enumerate(names)}
+        grouped = np.array([number.get(node.group, -1) for node in topology.nodes])
+        partitions.append(("each group", grouped))
+    return partitions
+
+
+def _partition_bound(
+    network: Network, part: npt.NDArray[np.int64], amount: Fraction, label: str
+) -> Bound | None:
+    topology = network.problem.topology
+    combines = np.array([not node.is_switch or node.reduce for node in topology.nodes])
+    counted = (part >= 0) | combines
+    # Nodes outside the parts that can combine are parts of their own, without a member.
+    own = np.where(part >= 0, part, -1 - np.arange(len(part)))
+    into = counted[topology.link_dst] & (own[topology.link_src] != own[topology.link_dst])
+    links = np.flatnonzero(into)
+    parts = int(part.max()) + 1
+    if parts < 2 or not len(links):  # noqa: PLR2004, one part exchanges nothing
+        return None
+    rate = _joint_rate(network, links)
+    alpha = int(network.step[links].min())
+    value = alpha + int(2 * (parts - 1) * amount / rate)
+    text = (
+        f"2 x {parts - 1} x {format_size(round(amount))} must enter {label} at "
+        f"{format_bandwidth(round(float(rate) * 1e12))} in all, plus {display_time(alpha / 1e12)}"
+    )
+    return Bound(kind="partition", value=value, certificate=text)
+
+
+def _joint_rate(network: Network, links: npt.NDArray[np.int64]) -> Fraction:
+    """Bytes per picosecond that some links carry together, shared capacities respected."""
+    left = set(links.tolist())
+    total = Fraction(0)
+    for members, rate, _, _ in network.pools:
+        inside = [int(e) for e in members if int(e) in left]
+        if len(inside) > 1 and rate < sum(network.rate[e] for e in inside):
+            left -= set(inside)
+            total += rate
+    return total + sum((network.rate[e] for e in left), Fraction(0))

@@ -1,0 +1,163 @@
+"""Which cuts to evaluate: ports, groups and the narrowest cuts that maximum flow finds."""
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from teccl.bounds.cuts import Cut
+from teccl.bounds.network import Network
+from teccl.problem import Problem
+
+# Beyond this many GPUs the narrowest cut is not searched for every destination.
+MAX_FLOW_GPUS = 80
+
+
+def candidate_cuts(network: Network) -> Iterator[Cut]:
+    """Yield cuts without repeats, cheap and usually binding ones first."""
+    seen = set()
+    for cut in (*_ports(network.problem), *_groups(network.problem), *_narrow(network)):
+        key = cut.inside.tobytes()
+        if key not in seen and cut.inside.any() and not cut.inside.all():
+            seen.add(key)
+            yield cut
+
+
+def _ports(problem: Problem) -> Iterator[Cut]:
+    """Into and out of every single GPU."""
+    topology = problem.topology
+    for node in topology.gpus:
+        alone = np.zeros(topology.num_nodes, dtype=bool)
+        alone[node] = True
+        yield Cut(alone, topology.nodes[node].name)
+        yield Cut(~alone, f"the nodes beside {topology.nodes[node].name}")
+
+
+def _groups(problem: Problem) -> Iterator[Cut]:
+    """Into and out of every group, other switches placed where the cut is narrowest."""
+    topology = problem.topology
+    names = dict.fromkeys(node.group for node in topology.nodes if node.group is not None)
+    for name in names:
+        members = np.array([node.group == name for node in topology.nodes])
+        if members[topology.gpus].all() or not members[topology.gpus].any():
+            continue
+        yield Cut(members, name)
+        yield Cut(~members, f"the nodes beside {name}")
+        into = _narrowest(problem, sources=~members, sinks=members)
+        yield Cut(into, f"{name} and its switches")
+        away = _narrowest(problem, sources=members, sinks=~members)
+        yield Cut(away, f"the nodes beside {name}")
+
+
+def _narrow(network: Network) -> Iterator[Cut]:
+    """The narrowest cut between all sources and each single GPU, and the reverse."""
+    problem = network.problem
+    topology = problem.topology
+    if topology.num_gpus > MAX_FLOW_GPUS:
+        return
+    everyone = np.zeros(topology.num_nodes, dtype=bool)
+    everyone[topology.gpus] = True
+    for node in topology.gpus:
+        alone = np.zeros(topology.num_nodes, dtype=bool)
+        alone[node] = True
+        inside = _ratio_cut(problem, node, inward=True)
+        if inside is not None:
+            yield Cut(inside, f"the {int((inside & everyone).sum())} gpus around {topology.nodes[node].name}")
+        inside = _ratio_cut(problem, node, inward=False)
+        if inside is not None:
+            yield Cut(inside, f"the {int((inside & everyone).sum())} gpus away from {topology.nodes[node].name}")
+
+
+def _ratio_cut(
+    problem: Problem, node: int, *, inward: bool
+) -> npt.NDArray[np.bool_] | None:
+    """The set around a GPU with the most data to exchange per capacity (Dinkelbach's method).
+
+    Every other GPU supplies one unit; the cut that limits the common rate at which all of it can
+    reach `node` (or leave from it) is found by repeated maximum flow.
+    """
+    topology = problem.topology
+    n = topology.num_nodes
+    rates = np.array([float(rate) for rate in topology.rates])
+    scale = 2.0**24 / rates.max()
+    supply = rates.sum() / max(1, topology.num_gpus - 1)
+    inside = None
+    for _ in range(8):
+        found = _supply_cut(problem, node, rates * scale, supply * scale, inward=inward)
+        if found is None:
+            return inside
+        inside = found
+        outside_gpus = int((~found)[topology.gpus].sum()) if inward else int(found[topology.gpus].sum())
+        crossing = ~found[topology.link_src] & found[topology.link_dst]
+        if outside_gpus == 0 or n == 0:
+            return None
+        tighter = rates[crossing].sum() / outside_gpus
+        if tighter >= supply * (1 - 1e-9):
+            return inside
+        supply = tighter
+    return inside
+
+
+def _supply_cut(
+    problem: Problem,
+    node: int,
+    capacity: npt.NDArray[np.float64],
+    supply: float,
+    *,
+    inward: bool,
+) -> npt.NDArray[np.bool_] | None:
+    """Mask of B for the narrowest cut when every other GPU supplies (or wants) some rate."""
+    topology = problem.topology
+    n = topology.num_nodes
+    others = topology.gpus[topology.gpus != node]
+    src = np.concatenate([topology.link_src, np.full(len(others), n) if inward else others])
+    dst = np.concatenate([topology.link_dst, others if inward else np.full(len(others), n)])
+    weight = np.concatenate([capacity, np.full(len(others), supply)])
+    origin, sink = (n, node) if inward else (node, n)
+    reached = _residual_reach(src, dst, weight, n + 1, origin, sink)
+    inside = ~reached[:n]
+    if inside.all() or not inside.any():
+        return None
+    return inside
+
+
+def _narrowest(
+    problem: Problem, *, sources: npt.NDArray[np.bool_], sinks: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Mask of B for the narrowest cut between the GPUs of two masks; switches may move."""
+    topology = problem.topology
+    n = topology.num_nodes
+    rates = np.array([float(rate) for rate in topology.rates])
+    capacity = rates * (2.0**24 / rates.max())
+    gpus = np.zeros(n, dtype=bool)
+    gpus[topology.gpus] = True
+    starts, ends = np.flatnonzero(sources & gpus), np.flatnonzero(sinks & gpus)
+    huge = capacity.sum() * 2
+    src = np.concatenate([topology.link_src, np.full(len(starts), n), ends])
+    dst = np.concatenate([topology.link_dst, starts, np.full(len(ends), n + 1)])
+    weight = np.concatenate([capacity, np.full(len(starts) + len(ends), huge)])
+    return ~_residual_reach(src, dst, weight, n + 2, n, n + 1)[:n]
+
+
+def _residual_reach(
+    src: npt.NDArray[np.int64],
+    dst: npt.NDArray[np.int64],
+    weight: npt.NDArray[np.float64],
+    size: int,
+    origin: int,
+    sink: int,
+) -> npt.NDArray[np.bool_]:
+    """Nodes reachable from the origin in the residual graph of a maximum flow."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+
+    whole = np.minimum(np.maximum(np.round(weight), 1), 2**30).astype(np.int32)
+    graph = coo_array((whole, (src, dst)), shape=(size, size)).tocsr().astype(np.int32)
+    flow = maximum_flow(graph, origin, sink).flow
+    residual = (graph - flow).tocsr()
+    residual.data = (residual.data > 0).astype(np.int32)
+    residual.eliminate_zeros()
+    order = breadth_first_order(residual, origin, return_predecessors=False)
+    reached = np.zeros(size, dtype=bool)
+    reached[order] = True
+    return reached

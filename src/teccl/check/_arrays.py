@@ -1,0 +1,94 @@
+"""Array helpers of the checker: types, runs of equal values, running loads."""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+# int64, or Python integers where those would overflow.
+NumberArray = npt.NDArray[Any]
+
+# Later than any time and beyond any epoch; sums with it are never formed.
+NEVER = np.iinfo(np.int64).max
+
+
+def ints(values: Sequence[int]) -> IntArray:
+    """Return a list of integers as an array."""
+    return np.array(values, dtype=np.int64)
+
+
+def expand(first: IntArray, count: IntArray) -> IntArray:
+    """Return the ranges ``first[i], first[i] + 1, ...`` of `count[i]` numbers, end to end.
+
+    Examples
+    --------
+    >>> expand(np.array([4, 9]), np.array([3, 2])).tolist()
+    [4, 5, 6, 9, 10]
+    """
+    ends = np.cumsum(count)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total) + np.repeat(first - (ends - count), count)
+
+
+def new_run(*columns: npt.NDArray[Any]) -> BoolArray:
+    """Mark the positions where any of the sorted columns differs from the position before."""
+    marks = np.ones(len(columns[0]), dtype=bool)
+    if len(marks):
+        marks[1:] = False
+    for column in columns:
+        marks[1:] |= column[1:] != column[:-1]
+    return marks
+
+
+def last_marked(marks: BoolArray, run: IntArray) -> IntArray:
+    """Position of the latest marked entry up to each position in the same run, -1 where none.
+
+    Parameters
+    ----------
+    marks
+        The entries to look for.
+    run
+        Number of each position's run; runs are contiguous.
+    """
+    found = np.maximum.accumulate(np.where(marks, np.arange(len(marks)), -1))
+    return np.where((found >= 0) & (run[found] == run), found, -1)
+
+
+def scaled(values: Sequence[Fraction], terms: int) -> NumberArray:
+    """Return the fractions times their common denominator, so that sums are exact.
+
+    Parameters
+    ----------
+    values
+        Non-negative fractions.
+    terms
+        How many of them a sum may have; Python integers are used where int64 could overflow.
+    """
+    common = math.lcm(*(value.denominator for value in values)) if values else 1
+    whole = [value.numerator * (common // value.denominator) for value in values]
+    fits = max(whole, default=0) * max(1, terms) < 2**62
+    return np.array(whole, dtype=np.int64 if fits else object)
+
+
+def overloads(
+    place: IntArray, begin: IntArray, end: IntArray, load: NumberArray, limit: NumberArray
+) -> IntArray:
+    """Intervals at whose begin the loads present at their place sum to more than their limit.
+
+    Intervals are half open and not empty: one that ends when another begins does not meet it.
+    Loads only rise at a begin, so a place is never overloaded unless some interval is returned.
+    """
+    n = len(place)
+    time = np.concatenate([begin, end])
+    begins = np.repeat([True, False], n)
+    order = np.lexsort((begins, time, np.concatenate([place, place])))
+    # At each place the changes sum to zero, so one running sum serves all places.
+    total = np.cumsum(np.concatenate([load, -load])[order])
+    at_begin = order < n
+    interval = order[at_begin]
+    return np.sort(interval[(total[at_begin] > limit[interval]).astype(bool)])

@@ -1,0 +1,236 @@
+"""Transfers: how the hops with one transfer id hang together, and the rules of that shape.
+
+A *passage* is one transfer crossing one switch: the hops that enter it and the hops that leave it.
+A transfer is a tree of hops joined at passages. Its roots leave GPUs, its leaves enter GPUs.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from teccl.check._arrays import BoolArray, IntArray, NumberArray, expand, new_run
+from teccl.check.sends import Sends
+from teccl.check.violation import Findings, ViolationKind
+from teccl.problem import Problem, SwitchMode, Transit
+
+
+class Passing(StrEnum):
+    """How a transfer goes through switches."""
+
+    STORE = "store-and-forward"
+    CIRCUIT = "cut-through"
+    HYPER_EDGE = "hyper-edge"
+
+
+def passing_of(problem: Problem) -> Passing:
+    """How switches are passed in a problem; without switches every mode means the same."""
+    if problem.topology.num_switches == 0:
+        return Passing.STORE
+    if problem.switch is SwitchMode.HYPER_EDGE:
+        return Passing.HYPER_EDGE
+    return Passing.CIRCUIT if problem.transit is Transit.CUT_THROUGH else Passing.STORE
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfers:
+    """The shape of all transfers of a schedule.
+
+    Parameters
+    ----------
+    passing
+        How switches are passed.
+    index
+        Number of each send's transfer, counted without gaps.
+    enters, leaves
+        Passage that a send enters or leaves, -1 where it does not.
+    level
+        Switches between a send and the GPU its way began at, -1 on a cycle.
+    num_in, num_out
+        Sends that enter and leave each passage.
+    entry
+        One send that enters each passage.
+    num_roots, root
+        Per transfer, sends that leave a GPU and one of them, -1 where there is none.
+    """
+
+    passing: Passing
+    index: IntArray
+    enters: IntArray
+    leaves: IntArray
+    level: IntArray
+    num_in: IntArray
+    num_out: IntArray
+    entry: IntArray
+    num_roots: IntArray
+    root: IntArray
+
+    @staticmethod
+    def of(sends: Sends) -> "Transfers":
+        """Tie the hops of each transfer together."""
+        names, index = np.unique(sends.transfer, return_inverse=True)
+        enters, leaves, num_passages = _passages(sends, index)
+        roots = np.flatnonzero(sends.from_gpu)
+        root = np.full(len(names), -1, dtype=np.int64)
+        root[index[roots[::-1]]] = roots[::-1]
+        entry = np.full(num_passages, -1, dtype=np.int64)
+        entering = np.flatnonzero(enters >= 0)
+        entry[enters[entering]] = entering
+        num_in = np.bincount(enters[entering], minlength=num_passages)
+        return Transfers(
+            passing=passing_of(sends.problem),
+            index=index,
+            enters=enters,
+            leaves=leaves,
+            level=_levels(enters, leaves, num_in),
+            num_in=num_in,
+            num_out=np.bincount(leaves[leaves >= 0], minlength=num_passages),
+            entry=entry,
+            num_roots=np.bincount(index[roots], minlength=len(names)),
+            root=root,
+        )
+
+    def longest(self, length: IntArray) -> IntArray:
+        """Return for each send the largest length among all sends of its transfer."""
+        largest = np.zeros(len(self.root), dtype=np.int64)
+        np.maximum.at(largest, self.index, length)
+        return largest[self.index]
+
+    def along_way(self, values: NumberArray) -> NumberArray:
+        """Return for each send the sum of values over the hops from its root to itself."""
+        total = values.copy()
+        order = np.argsort(self.level, kind="stable")
+        cuts = np.searchsorted(self.level[order], np.arange(1, self.level.max(initial=0) + 2))
+        for begin, end in zip(cuts, cuts[1:], strict=False):
+            rows = order[begin:end]
+            total[rows] += total[self.entry[self.leaves[rows]]]
+        return total
+
+
+def _passages(sends: Sends, index: IntArray) -> tuple[IntArray, IntArray, int]:
+    """Passage that each send enters and leaves, and their number."""
+    enters = np.full(len(sends), -1, dtype=np.int64)
+    leaves = enters.copy()
+    num_nodes = sends.problem.topology.num_nodes
+    into = np.flatnonzero(~sends.to_gpu)
+    out = np.flatnonzero(~sends.from_gpu)
+    passages, enters[into] = np.unique(
+        index[into] * num_nodes + sends.dst[into], return_inverse=True
+    )
+    if len(passages):
+        wanted = index[out] * num_nodes + sends.src[out]
+        found = np.minimum(np.searchsorted(passages, wanted), len(passages) - 1)
+        leaves[out] = np.where(passages[found] == wanted, found, -1)
+    return enters, leaves, len(passages)
+
+
+def _levels(enters: IntArray, leaves: IntArray, num_in: IntArray) -> IntArray:
+    """Depth of each send below its root; a passage is left only after all sends that enter it."""
+    level = np.where(leaves < 0, 0, -1)
+    by_passage = np.argsort(leaves, kind="stable")
+    first = np.searchsorted(leaves[by_passage], np.arange(len(num_in) + 1))
+    waiting = num_in.copy()
+    frontier = np.flatnonzero((level == 0) & (enters >= 0))
+    depth = 0
+    while len(frontier):
+        depth += 1
+        reached = enters[frontier]
+        np.subtract.at(waiting, reached, 1)
+        done = np.unique(reached[waiting[reached] == 0])
+        rows = by_passage[expand(first[done], first[done + 1] - first[done])]
+        level[rows] = depth
+        frontier = rows[enters[rows] >= 0]
+    return level
+
+
+def check_shapes(sends: Sends, transfers: Transfers, findings: Findings) -> None:
+    """Check that every transfer is one chunk on a tree from a GPU through switches to GPUs."""
+    _check_mixed(sends, transfers, findings)
+    if not len(transfers.num_in) and sends.from_gpu.all():
+        _check_roots(sends, transfers, findings)
+        return
+    topology = sends.problem.topology
+
+    def note(kind: ViolationKind, rows: IntArray, detail: str, nodes: IntArray) -> None:
+        def add(row: int) -> None:
+            text = detail.format(node=topology.nodes[nodes[row]].name, id=sends.transfer[row])
+            findings.add(kind, text, chunk=int(sends.chunk[row]), link=int(sends.link[row]))
+
+        findings.add_each(kind, rows, add)
+
+    unpaired = np.flatnonzero(~sends.from_gpu & (transfers.leaves < 0))
+    text = "leaves switch {node}, which its transfer {id} never enters"
+    note(ViolationKind.UNPAIRED_HOP, unpaired, text, sends.src)
+    lost = transfers.entry[transfers.num_out == 0]
+    text = "enters switch {node} and its transfer {id} never leaves it; a switch holds nothing"
+    note(ViolationKind.LOST_IN_SWITCH, lost, text, sends.dst)
+    merges = transfers.entry[(transfers.num_in > 1) & ~_may_merge(sends, transfers)]
+    text = "transfer {id} enters switch {node} more than once, which may not merge it"
+    note(ViolationKind.ILLEGAL_MERGE, merges, text, sends.dst)
+    if not _switches_copy(sends.problem):
+        copied = transfers.entry[transfers.num_out > 1]
+        text = "leaves switch {node} more than once in transfer {id}; switches do not copy here"
+        note(ViolationKind.SWITCH_COPY, copied, text, sends.dst)
+    text = "is on a cycle of switches in transfer {id}"
+    note(ViolationKind.CYCLE, np.flatnonzero(transfers.level < 0), text, sends.src)
+    _check_roots(sends, transfers, findings)
+
+
+def _switches_copy(problem: Problem) -> bool:
+    return problem.switch is SwitchMode.COPY and problem.copy
+
+
+def _may_merge(sends: Sends, transfers: Transfers) -> BoolArray:
+    """Whether each passage may combine the sends that enter it."""
+    reduces = np.array([node.reduce for node in sends.problem.topology.nodes], dtype=bool)
+    allowed = reduces[sends.dst[transfers.entry]] & sends.is_reduce[transfers.entry]
+    return allowed & (transfers.passing is not Passing.HYPER_EDGE)
+
+
+def mixed_transfers(sends: Sends, transfers: Transfers) -> IntArray:
+    """Sends whose chunk or op differs from another send of their transfer."""
+    order = np.argsort(transfers.index, kind="stable")
+    same = ~new_run(transfers.index[order])
+    differs = new_run(sends.chunk[order], sends.is_reduce[order])
+    return order[same & differs]
+
+
+def _check_mixed(sends: Sends, transfers: Transfers, findings: Findings) -> None:
+    def add(row: int) -> None:
+        detail = f"transfer {sends.transfer[row]} mixes chunks or ops; give each its own id"
+        chunk, link = int(sends.chunk[row]), int(sends.link[row])
+        findings.add(ViolationKind.MIXED_TRANSFER, detail, chunk=chunk, link=link)
+
+    findings.add_each(ViolationKind.MIXED_TRANSFER, mixed_transfers(sends, transfers), add)
+
+
+def _check_roots(sends: Sends, transfers: Transfers, findings: Findings) -> None:
+    """Check that a transfer that leaves GPUs several times is joined at switches."""
+    apart = separate_roots(sends, transfers)
+
+    def add(row: int) -> None:
+        name = sends.problem.topology.nodes[sends.src[row]].name
+        detail = f"transfer {sends.transfer[row]} leaves gpu {name} apart from its other hops"
+        chunk, link = int(sends.chunk[row]), int(sends.link[row])
+        findings.add(ViolationKind.SEVERAL_ROOTS, detail, chunk=chunk, link=link)
+
+    findings.add_each(ViolationKind.SEVERAL_ROOTS, apart, add)
+
+
+def separate_roots(sends: Sends, transfers: Transfers) -> IntArray:
+    """Roots that no chain of passages joins with the first root of their transfer."""
+    rows = np.flatnonzero(transfers.num_roots[transfers.index] > 1)
+    label = np.arange(len(sends))
+    passage = np.full(len(transfers.num_in), len(sends), dtype=np.int64)
+    sides = [(rows[side[rows] >= 0], side) for side in (transfers.enters, transfers.leaves)]
+    changed = len(rows) > 0
+    while changed:
+        changed = False
+        for joined, side in sides:
+            np.minimum.at(passage, side[joined], label[joined])
+        for joined, side in sides:
+            lower = passage[side[joined]]
+            changed |= bool((lower < label[joined]).any())
+            label[joined] = np.minimum(label[joined], lower)
+    apart = label[rows] != label[transfers.root[transfers.index[rows]]]
+    return rows[apart & sends.from_gpu[rows]]

@@ -1,0 +1,90 @@
+"""verify: does a schedule do what its problem asks, by the rules, and nothing else?"""
+
+from typing import Literal
+
+import numpy as np
+
+from teccl.check import grid
+from teccl.check.buffers import check_buffers
+from teccl.check.holdings import check_delivery, check_gpu_copies, check_holdings, check_ops
+from teccl.check.links import check_links
+from teccl.check.reductions import check_reductions
+from teccl.check.sends import Sends
+from teccl.check.timeline import Timeline, check_handoffs, physical_timeline
+from teccl.check.transfers import Transfers, check_shapes
+from teccl.check.violation import Findings, Violation, ViolationKind
+from teccl.errors import VerificationError
+from teccl.schedule.model import Schedule
+
+# Violations that an error message names.
+_SHOWN = 3
+
+
+def verify(schedule: Schedule, *, strict: bool = False) -> tuple[Violation, ...]:
+    """Judge a schedule in physical time and, where it has epochs, on its grid.
+
+    Parameters
+    ----------
+    schedule
+        Nothing but the schedule is used: lengths are recomputed from the problem it carries.
+    strict
+        Raise instead of returning violations.
+
+    Returns
+    -------
+    tuple of Violation
+        Empty for a correct schedule; at most a thousand of each kind otherwise.
+
+    Raises
+    ------
+    VerificationError
+        If `strict` and there are violations; it names the first few and holds all.
+    """
+    sends = Sends.of(schedule)
+    transfers = Transfers.of(sends)
+    findings = Findings(schedule.problem)
+    check_shapes(sends, transfers, findings)
+    physical = physical_timeline(sends, transfers, schedule.sends["start_ps"])
+    check_links(sends, transfers, physical, findings)
+    check_ops(sends, physical, findings)
+    check_delivery(sends, physical, findings)
+    _check_order(sends, transfers, physical, findings)
+    _check_finish(schedule, physical, findings)
+    if schedule.grid is not None:
+        epoch = schedule.sends["epoch"].astype(np.int64)
+        epochs = grid.epochs_of(sends, transfers, epoch, schedule.grid.epoch)
+        grid.check_capacity(sends, transfers, epochs, findings)
+        _check_order(sends, transfers, epochs.timeline, findings)
+    violations = findings.all()
+    if strict and violations:
+        raise VerificationError(_message(violations), violations)
+    return violations
+
+
+def _check_order(
+    sends: Sends, transfers: Transfers, timeline: Timeline, findings: Findings
+) -> None:
+    """Check the rules that picoseconds and epochs have in common."""
+    check_handoffs(sends, transfers, timeline, findings)
+    check_holdings(sends, timeline, findings)
+    check_gpu_copies(sends, timeline, findings)
+    check_reductions(sends, transfers, timeline, findings)
+    check_buffers(sends, timeline, findings)
+
+
+def _check_finish(schedule: Schedule, timeline: Timeline, findings: Findings) -> None:
+    """Check that the finish a schedule states is its last arrival."""
+    claimed = schedule.claimed_finish_ps
+    finish = int(timeline.arrival.max(initial=0))
+    if claimed is not None and claimed != finish:
+        detail = f"states a finish of {timeline.show(claimed)}; it is {timeline.show(finish)}"
+        time_s = timeline.seconds(finish)
+        findings.add(ViolationKind.WRONG_FINISH, f"the schedule {detail}", time_s=time_s)
+
+
+def _message(violations: tuple[Violation, ...]) -> str:
+    """Return one line that names the first violations."""
+    more = len(violations) - _SHOWN
+    named = "; ".join(str(violation) for violation in violations[:_SHOWN])
+    count: Literal["violation", "violations"] = "violation" if len(violations) == 1 else "violations"
+    return f"{len(violations)} {count}: {named}" + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,84 @@
+"""The `teccl` command: its groups, global options and the way every command ends."""
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+
+from teccl import __version__
+from teccl.cli.errors import ExitCode, print_error, report
+from teccl.cli.groups import CONTEXT_SETTINGS, CommandGroup, require_command
+
+
+@dataclass(slots=True)
+class Settings:
+    """What the global options decide."""
+
+    debug: bool = False
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command; every way it can end becomes an exit code and at most one line."""
+    settings = Settings(debug=os.environ.get("TECCL_DEBUG", "") not in ("", "0"))
+    _accept_any_text()
+    try:
+        command = typer.main.get_command(build_app())
+        code = command.main(arguments, prog_name="teccl", standalone_mode=False, obj=settings)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else ExitCode.OK
+    except Exception as problem:  # noqa: BLE001, the user gets a line, not a traceback
+        return report(problem, debug=settings.debug)
+    if code == ExitCode.INTERRUPTED:
+        print_error("interrupted")
+    return code if isinstance(code, int) else ExitCode.OK
+
+
+def build_app() -> typer.Typer:
+    """Assemble the commands."""
+    from teccl.cli import inspect, solve, topology
+
+    app = typer.Typer(
+        name="teccl",
+        cls=CommandGroup,
+        help="Verified, timed communication schedules for GPU collectives, "
+        "with a proof of how good they are.",
+        invoke_without_command=True,
+        callback=_global_options,
+        context_settings=CONTEXT_SETTINGS,
+    )
+    app.command("solve")(solve.solve)
+    app.add_typer(topology.build_group(), name="topology")
+    app.command("verify")(inspect.verify)
+    app.command("simulate")(inspect.simulate)
+    return app
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from teccl.cli.output import emit
+
+        emit(f"teccl {__version__}")
+        raise typer.Exit
+
+
+def _global_options(
+    context: typer.Context,
+    version: Annotated[  # noqa: ARG001, its callback does the work
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show tracebacks of errors (or set TECCL_DEBUG=1).")
+    ] = False,
+) -> None:
+    context.obj.debug |= debug
+    require_command(context)
+
+
+def _accept_any_text() -> None:
+    """Let a terminal that cannot show a character print its escape instead of failing."""
+    for stream in (sys.stdout, sys.stderr):
+        if getattr(stream, "errors", None) == "strict" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")

@@ -1,0 +1,215 @@
+"""`teccl verify` and `teccl simulate`: judge and replay a schedule file."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from teccl.cli.errors import CommandFailed, ExitCode
+from teccl.cli.options import JsonOption, QuietOption, ScheduleArgument, check_output
+
+if TYPE_CHECKING:
+    from teccl.check import Replay, Violation
+    from teccl.schedule import Schedule
+
+# Rows of a table that a person still reads; --json has all of them.
+MAX_ROWS = 20
+
+
+def verify(file: ScheduleArgument, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
+    """Check that a schedule file is correct; no other file is opened."""
+    from teccl.check import verify as find_violations
+    from teccl.cli.output import emit, emit_json
+    from teccl.schedule import Schedule
+
+    schedule = Schedule.load(file)
+    violations = find_violations(schedule)
+    if as_json:
+        emit_json(
+            {
+                "verified": not violations,
+                "violations": [_violation_document(violation) for violation in violations],
+                **_schedule_document(schedule),
+            }
+        )
+    elif violations and not quiet:
+        emit(_violation_table(violations))
+    elif not quiet:
+        emit(f"ok: {_headline(schedule)}")
+    _fail_if(violations, file)
+
+
+def simulate(
+    file: ScheduleArgument,
+    output: Annotated[
+        str | None,
+        typer.Option("-o", "--output", help="Save the schedule with the replay's times here."),
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Replay a schedule exactly: every send as early as the order of sends allows."""
+    from teccl.check import simulate as replay_of
+    from teccl.check import verify as find_violations
+    from teccl.cli.output import emit, emit_json
+    from teccl.schedule import Schedule
+
+    path = check_output(output)
+    schedule = Schedule.load(file)
+    _fail_if(find_violations(schedule), file)
+    replay = replay_of(schedule)
+    if path is not None:
+        replay.schedule.save(path)
+    if as_json:
+        emit_json(_replay_document(schedule, replay))
+    elif not quiet:
+        emit(_replay_text(schedule, replay, path))
+
+
+def _fail_if(violations: "tuple[Violation, ...]", file: str) -> None:
+    if violations:
+        others = f" and {len(violations) - 1} more" if len(violations) > 1 else ""
+        raise CommandFailed(
+            ExitCode.FAILED_VERIFICATION,
+            f"schedule {file} failed verification: {violations[0]}{others}",
+        )
+
+
+def _violation_document(violation: "Violation") -> dict[str, Any]:
+    return {
+        "kind": violation.kind.value,
+        "chunk": violation.chunk,
+        "link": violation.link,
+        "time_s": violation.time_s,
+        "detail": violation.detail,
+    }
+
+
+def _violation_table(violations: "tuple[Violation, ...]") -> str:
+    from teccl.cli.output import table
+    from teccl.units import display_time
+
+    rows = [
+        (v.kind.value, "-" if v.time_s is None else display_time(v.time_s), v.detail)
+        for v in violations[:MAX_ROWS]
+    ]
+    text = table(("violation", ">time", "what is wrong"), rows)
+    if len(violations) > MAX_ROWS:
+        text += f"\n... and {len(violations) - MAX_ROWS} more (--json lists them)"
+    return text
+
+
+def _headline(schedule: "Schedule") -> str:
+    from teccl.units import display_time
+
+    problem = schedule.problem
+    return (
+        f"{problem.demand.title} on {problem.topology.name}, {problem.num_gpus} gpus: "
+        f"{len(schedule)} sends of {len(problem.chunks)} chunks, "
+        f"finish {display_time(schedule.finish_time_s)}"
+    )
+
+
+def _schedule_document(schedule: "Schedule") -> dict[str, Any]:
+    problem = schedule.problem
+    return {
+        "method": schedule.method,
+        "topology": problem.topology.name,
+        "collective": problem.demand.title,
+        "num_gpus": problem.num_gpus,
+        "size_bytes": float(problem.size_bytes),
+        "num_chunks": problem.num_chunks,
+        "chunk_bytes": float(problem.chunk_bytes),
+        "num_sends": len(schedule),
+        "finish_time_s": schedule.finish_time_s,
+    }
+
+
+def _replay_document(schedule: "Schedule", replay: "Replay") -> dict[str, Any]:
+    from teccl.units import PICOSECONDS
+
+    tenants = schedule.problem.demand.tenants
+    return {
+        **_schedule_document(replay.schedule),
+        "verified": True,
+        "finish_time_s": replay.finish_ps / PICOSECONDS,
+        "scheduled_finish_time_s": schedule.finish_time_s,
+        "tenants": [
+            {"name": tenant.name, "finish_time_s": finish / PICOSECONDS}
+            for tenant, finish in zip(tenants, replay.tenant_finish_ps, strict=True)
+        ],
+        "links": [
+            {"link": link, "name": name, "utilisation": busy, "num_sends": sends}
+            for link, name, busy, sends in _busiest_links(replay.schedule)
+        ],
+        "critical_path": _critical_path(replay.schedule),
+    }
+
+
+def _busiest_links(schedule: "Schedule") -> list[tuple[int, str, float, int]]:
+    """Return index, name, utilisation and number of sends of the links in use, busiest first."""
+    import numpy as np
+
+    topology = schedule.problem.topology
+    busy = schedule.utilisation()
+    counts = np.bincount(schedule.sends["link"], minlength=topology.num_links)
+    order = np.argsort(-busy, kind="stable")
+    return [
+        (int(i), topology.link_name(int(i)), float(busy[i]), int(counts[i]))
+        for i in order
+        if counts[i]
+    ]
+
+
+def _critical_path(schedule: "Schedule") -> list[dict[str, Any]]:
+    from teccl.schedule.timing import send_times
+    from teccl.units import PICOSECONDS
+
+    arrivals = send_times(schedule).arrival_ps
+    path = []
+    for row in schedule.critical_path():
+        send = schedule.sends[row]
+        path.append(
+            {
+                "chunk": int(send["chunk"]),
+                "link": int(send["link"]),
+                "name": schedule.problem.topology.link_name(int(send["link"])),
+                "start_s": int(send["start_ps"]) / PICOSECONDS,
+                "arrival_s": int(arrivals[row]) / PICOSECONDS,
+            }
+        )
+    return path
+
+
+def _replay_text(schedule: "Schedule", replay: "Replay", path: Path | None) -> str:
+    from teccl.cli.output import pairs, table
+    from teccl.units import PICOSECONDS, display_time
+
+    rows: list[tuple[str, object]] = [
+        ("schedule", _headline(schedule)),
+        ("finish time", display_time(replay.finish_ps / PICOSECONDS)),
+    ]
+    tenants = schedule.problem.demand.tenants
+    if len(tenants) > 1:
+        rows += [
+            (f"finish of {tenant.name}", display_time(finish / PICOSECONDS))
+            for tenant, finish in zip(tenants, replay.tenant_finish_ps, strict=True)
+        ]
+    if path is not None:
+        rows.append(("saved to", path))
+    links = [
+        (name, f"{busy:.1%}", sends)
+        for _, name, busy, sends in _busiest_links(replay.schedule)[:MAX_ROWS]
+    ]
+    steps = [
+        (s["name"], s["chunk"], display_time(s["start_s"]), display_time(s["arrival_s"]))
+        for s in _critical_path(replay.schedule)
+    ]
+    parts = [
+        pairs(rows),
+        table(("busiest links", ">busy", ">sends"), links),
+        table(("critical path", ">chunk", ">start", ">arrival"), steps[:MAX_ROWS]),
+    ]
+    if len(steps) > MAX_ROWS:
+        parts[-1] += f"\n... and {len(steps) - MAX_ROWS} more (--json lists them)"
+    return "\n\n".join(parts)

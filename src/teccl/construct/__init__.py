@@ -1,0 +1,1 @@
+"""Constructive schedulers: schedules built directly, without a solver."""

@@ -1,0 +1,282 @@
+"""Booking: chunks travel along routes, each at the earliest time the network has for it.
+
+Transfers are booked one after another and never move again. A transfer from GPU to GPU, directly
+or through switches, holds each link of its way (and what that link shares) for some time from some
+offset; the three ways a switch may work differ in these numbers only:
+
+=================  ======================================  =====================  ===============
+switches           a hop starts after the first            it holds its link      arrival
+=================  ======================================  =====================  ===============
+store-and-forward  when the hop before it has arrived      its own time           last hop's
+cut-through        after the latencies before it           the slowest link's     sum of latencies
+hyper-edge         at once                                 the slowest link's     sum of latencies
+=================  ======================================  =====================  ===============
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from teccl.construct.calendars import Calendar, ExclusiveCalendar, RateCalendar
+from teccl.errors import MethodError
+from teccl.problem import Problem, SwitchMode, Transit
+from teccl.schedule.model import SEND_DTYPE, SendArray
+from teccl.schedule.timing import transmission_from
+
+Route = tuple[int, ...]
+
+
+class Leg(NamedTuple):
+    """A part of a route from GPU to GPU with nothing but switches between them."""
+
+    links: Route
+    src: int
+    dst: int
+
+
+class Timing(NamedTuple):
+    """How one chunk size travels a leg, relative to its start."""
+
+    offsets: tuple[int, ...]
+    lengths: tuple[int, ...]
+    travel: int
+
+
+class Booking:
+    """Transfers booked so far, and where every chunk is from when on.
+
+    Parameters
+    ----------
+    problem
+        Its chunks, links, ready times and switch rules.
+
+    Examples
+    --------
+    >>> from teccl import Demand, Problem, Topology
+    >>> demand = Demand.collective("broadcast", size="50KB")
+    >>> problem = Problem(topology=Topology.parse("line:gpus=3"), demand=demand)
+    >>> booking = Booking(problem)
+    >>> first = problem.topology.find_links("gpu0>gpu1") + problem.topology.find_links("gpu1>gpu2")
+    >>> booking.carry(0, first)
+    3000000
+    >>> len(booking.sends())
+    2
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        topology = problem.topology
+        self.problem = problem
+        self._is_switch = topology.is_switch.tolist()
+        self._src, self._dst = topology.link_src.tolist(), topology.link_dst.tolist()
+        self._hold = problem.transmission_ps.tolist()
+        self._alpha = topology.alpha_ps.tolist()
+        self._ready = problem.ready_ps().tolist()
+        self._size = problem.chunks.size_index.tolist()
+        self._sets = [frozenset(nodes.tolist()) for nodes in problem.chunks.sets]
+        self._source_set = problem.chunks.source_set.tolist()
+        self._reduces = problem.chunks.reduce.tolist()
+        self._is_circuit = (
+            problem.transit is Transit.CUT_THROUGH or problem.switch is SwitchMode.HYPER_EDGE
+        )
+        self._has_profiles = topology.has_profiles
+        self._link_rates = _whole_rates(problem)
+        self._calendars = _calendars(problem, self._link_rates)
+        self._legs: dict[Route, tuple[Leg, ...]] = {}
+        self._timings: dict[tuple[Route, int], Timing] = {}
+        self._held: dict[tuple[int, int], int] = {}
+        self._relayed: dict[tuple[int, int], int] = {}
+        self._rows: list[tuple[int, int, int, int, int, bool]] = []
+        self._transfers = 0
+
+    def legs(self, route: Route) -> tuple[Leg, ...]:
+        """Return the parts into which the GPUs on a route divide it."""
+        known = self._legs.get(route)
+        if known is None:
+            known = self._legs[route] = tuple(self._cut(route))
+        return known
+
+    def available(self, chunk: int, node: int) -> int:
+        """Picoseconds from which a node may send a chunk, all booked contributions included.
+
+        Raises
+        ------
+        ValueError
+            If the node neither holds the chunk at the start nor receives it in what is booked.
+        """
+        time = self._held.get((chunk, node))
+        if time is None:
+            if not self._is_source(chunk, node):
+                raise ValueError(f"node {node} never has chunk {chunk}; book its arrival first")
+            tenant = self.problem.chunks.tenant[chunk]
+            time = self._held[chunk, node] = self._ready[tenant][node]
+        return time
+
+    def carry(
+        self, chunk: int, route: Route, *, earliest: int | None = None, reduce: bool = False
+    ) -> int:
+        """Book a chunk along a route and return its arrival in picoseconds.
+
+        Parameters
+        ----------
+        chunk
+            What travels.
+        route
+            Links from a GPU that has it to a GPU; GPUs between them store and forward it.
+        earliest
+            Start no earlier; None is when the first GPU has the chunk with all contributions.
+        reduce
+            Whether the last GPU combines what arrives with what it has.
+        """
+        legs = self.legs(route)
+        now = self.available(chunk, legs[0].src) if earliest is None else earliest
+        for position, leg in enumerate(legs):
+            is_last = position == len(legs) - 1
+            if reduce:
+                now = self._after_relays(chunk, leg, now)
+            start, now = self._book(chunk, leg, now, reduce=reduce and is_last)
+            if reduce and position > 0:
+                self._relayed[chunk, leg.src] = start
+            self._note_arrival(chunk, leg.dst, now, reduce=reduce and is_last)
+        return now
+
+    def _is_source(self, chunk: int, node: int) -> bool:
+        return node in self._sets[self._source_set[chunk]]
+
+    def sends(self) -> SendArray:
+        """Return all booked sends."""
+        return np.array(self._rows, dtype=SEND_DTYPE)
+
+    def _cut(self, route: Route) -> list[Leg]:
+        legs, begin = [], 0
+        for i, link in enumerate(route):
+            if not self._is_switch[self._dst[link]]:
+                leg = Leg(route[begin : i + 1], self._src[route[begin]], self._dst[link])
+                self._refuse_double_share(leg)
+                legs.append(leg)
+                begin = i + 1
+        return legs
+
+    def _refuse_double_share(self, leg: Leg) -> None:
+        """Refuse a circuit that would hold a capacity twice at once, which can never be free."""
+        if not self._is_circuit or not self.problem.topology.shared:
+            return
+        links, nodes = self.problem.topology.links, self.problem.topology.nodes
+        names = [name for link in leg.links for name in links[link].shares]
+        if len(set(names)) < len(names):
+            raise MethodError(
+                f"the way from {nodes[leg.src].name} to {nodes[leg.dst].name} holds a shared "
+                "capacity twice at once; use --transit store-and-forward"
+            )
+
+    def _after_relays(self, chunk: int, leg: Leg, start: int) -> int:
+        """Delay a partial sum that would overwrite another one waiting in the same relay."""
+        last_read = self._relayed.get((chunk, leg.dst))
+        if last_read is None:
+            return start
+        travel = self._timing(leg.links, self._size[chunk], start).travel
+        return max(start, last_read + 1 - travel)
+
+    def _note_arrival(self, chunk: int, node: int, time: int, *, reduce: bool) -> None:
+        key = (chunk, node)
+        if reduce:
+            own = self._held.get(key)
+            if own is None and self._is_source(chunk, node):
+                own = self.available(chunk, node)
+            self._held[key] = time if own is None else max(own, time)
+        elif self._reduces[chunk]:
+            # The result replaces the partial sum that was there.
+            self._held[key] = time
+        else:
+            self._held[key] = min(time, self._held.get(key, time))
+
+    def _book(self, chunk: int, leg: Leg, earliest: int, *, reduce: bool) -> tuple[int, int]:
+        """Book one leg; return its start and arrival."""
+        size = self._size[chunk]
+        rate = min(self._link_rates[link] for link in leg.links)
+        start = earliest
+        while True:
+            timing = self._timing(leg.links, size, start)
+            later = self._first_free(leg.links, timing, start, rate)
+            if later == start:
+                break
+            start = later
+        for link, offset, length in zip(leg.links, timing.offsets, timing.lengths, strict=True):
+            for calendar in self._calendars[link]:
+                calendar.add(start + offset, length, rate)
+            self._rows.append((chunk, link, self._transfers, 0, start + offset, reduce))
+        self._transfers += 1
+        return start, start + timing.travel
+
+    def _first_free(self, links: Route, timing: Timing, start: int, rate: int) -> int:
+        """Return `start`, or a later time before which some hop finds its link taken."""
+        for link, offset, length in zip(links, timing.offsets, timing.lengths, strict=True):
+            for calendar in self._calendars[link]:
+                start = calendar.first_free(start + offset, length, rate) - offset
+        return start
+
+    def _timing(self, links: Route, size: int, start: int) -> Timing:
+        if self._has_profiles:
+            return self._timing_with_profiles(links, size, start)
+        key = (links, size)
+        timing = self._timings.get(key)
+        if timing is None:
+            timing = self._timings[key] = self._fixed_timing(links, size)
+        return timing
+
+    def _fixed_timing(self, links: Route, size: int) -> Timing:
+        hold = [self._hold[link][size] for link in links]
+        alpha = [self._alpha[link] for link in links]
+        slowest = (max(hold),) * len(links)
+        if self.problem.switch is SwitchMode.HYPER_EDGE:
+            return Timing((0,) * len(links), slowest, slowest[0] + sum(alpha))
+        if self.problem.transit is Transit.CUT_THROUGH:
+            return Timing(_running_sums(alpha), slowest, slowest[0] + sum(alpha))
+        whole = [a + h for a, h in zip(alpha, hold, strict=True)]
+        return Timing(_running_sums(whole), tuple(hold), sum(whole))
+
+    def _timing_with_profiles(self, links: Route, size: int, start: int) -> Timing:
+        """Store and forward over links whose rate depends on when the hop starts."""
+        topology, now = self.problem.topology, start
+        offsets, lengths = [], []
+        for link in links:
+            steps = topology.rate_steps(topology.links[link])
+            length = transmission_from(steps, self.problem.chunks.sizes[size], now)
+            offsets.append(now - start)
+            lengths.append(length)
+            now += length + self._alpha[link]
+        return Timing(tuple(offsets), tuple(lengths), now - start)
+
+
+def _running_sums(values: Sequence[int]) -> tuple[int, ...]:
+    """Return what lies before each value."""
+    sums = [0]
+    for value in values[:-1]:
+        sums.append(sums[-1] + value)
+    return tuple(sums)
+
+
+def _whole_rates(problem: Problem) -> list[int]:
+    """Return the links' rates as whole numbers of one common unit."""
+    rates = problem.topology.rates
+    unit = math.lcm(*(rate.denominator for rate in rates)) if rates else 1
+    return [int(rate * unit) for rate in rates]
+
+
+def _calendars(problem: Problem, rates: Sequence[int]) -> list[tuple[Calendar, ...]]:
+    """Return what a transfer on each link has to book: the link itself and what it shares."""
+    topology = problem.topology
+    circuits = (
+        problem.transit is Transit.CUT_THROUGH
+        and problem.switch is not SwitchMode.HYPER_EDGE
+        and topology.num_switches > 0
+    )
+    shared = {name: ExclusiveCalendar() for name in topology.shared}
+    return [
+        (
+            RateCalendar(rate) if circuits else ExclusiveCalendar(),
+            *(shared[name] for name in link.shares),
+        )
+        for link, rate in zip(topology.links, rates, strict=True)
+    ]

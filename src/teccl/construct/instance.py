@@ -1,0 +1,282 @@
+"""Instance: a problem as integer arrays, the same shape in picoseconds and in epochs.
+
+The schedulers work on *routes*: one hop from GPU to GPU, either a link or a passage through
+switches. Whatever the transit mode, a route is a list of resources (links and shared capacities),
+each held for some time from some offset, and an arrival after a fixed length. Continuous time and
+the paper's grid differ in these numbers only.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from teccl.problem import Problem, SwitchMode, Transit
+from teccl.timegrid import TimeGrid
+
+IntArray = npt.NDArray[np.int64]
+
+# Equal-length passages kept per pair of GPUs and first link, for fabrics with many spines.
+MAX_PARALLEL_WAYS = 4
+# Passages through several switches are listed only while there are this many or fewer,
+# unless the GPUs are not connected without them.
+MAX_LONG_ROUTES = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Routes:
+    """Ways from GPU to GPU without another GPU between them.
+
+    Parameters
+    ----------
+    src, dst
+        Nodes at the two ends.
+    length
+        Time from the start to the arrival.
+    link_start, links
+        CSR list of each route's links, first to last.
+    res_start, res, res_offset, res_hold
+        CSR list of the resources each route holds: which, from when, for how long.
+    """
+
+    src: IntArray
+    dst: IntArray
+    length: IntArray
+    link_start: IntArray
+    links: IntArray
+    link_offset: IntArray
+    res_start: IntArray
+    res: IntArray
+    res_offset: IntArray
+    res_hold: IntArray
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    def route_links(self, route: int) -> IntArray:
+        """Links of a route, first to last."""
+        return self.links[self.link_start[route] : self.link_start[route + 1]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instance:
+    """A problem in integer time.
+
+    Parameters
+    ----------
+    hold, latency
+        Per link: time one chunk occupies it, and time added until it is at the far end.
+    slots
+        Per resource (links first, then shared capacities): chunks that may be held at once.
+    ready
+        Per tenant and node: when own data may be sent.
+    routes
+        All passages between GPUs.
+    """
+
+    problem: Problem
+    grid: TimeGrid | None
+    hold: IntArray
+    latency: IntArray
+    slots: IntArray
+    ready: IntArray
+    routes: Routes
+
+    @staticmethod
+    def build(problem: Problem, grid: TimeGrid | None = None) -> "Instance":
+        """Express a problem in picoseconds or, with a grid, in epochs."""
+        topology = problem.topology
+        if grid is None:
+            hold, latency = problem.transmission_ps[:, 0], topology.alpha_ps
+            slots = np.ones(topology.num_links + len(topology.shared), dtype=np.int64)
+            ready = problem.ready_ps()
+        else:
+            hold, latency = grid.kappa, grid.delta
+            shared = [grid.chunks_per_epoch(rate) for rate in topology.shared.values()]
+            slots = np.concatenate([grid.capacity, np.array(shared, dtype=np.int64)])
+            ready = _ready_epochs(problem, grid)
+        timing = _Timing(problem, grid, hold, latency)
+        ways = _switch_ways(problem)
+        return Instance(
+            problem=problem,
+            grid=grid,
+            hold=hold,
+            latency=latency,
+            slots=slots,
+            ready=ready,
+            routes=_pack_routes(problem, ways, timing),
+        )
+
+    @property
+    def num_resources(self) -> int:
+        """Links and shared capacities."""
+        return len(self.slots)
+
+
+def _ready_epochs(problem: Problem, grid: TimeGrid) -> IntArray:
+    table = np.zeros((len(problem.demand.tenants), problem.topology.num_nodes), dtype=np.int64)
+    for t, tenant in enumerate(problem.demand.tenants):
+        for rank, time in tenant.ready.items():
+            table[t, problem.topology.gpus[rank]] = grid.ready_epoch(time)
+    return table
+
+
+def _switch_ways(problem: Problem) -> list[tuple[int, ...]]:
+    """List the links of every passage from GPU to GPU, direct links first."""
+    topology = problem.topology
+    is_switch = topology.is_switch
+    direct = [(e,) for e in range(topology.num_links) if not _touches_switch(problem, e, is_switch)]
+    if topology.num_switches == 0:
+        return direct
+    out: list[list[int]] = [[] for _ in range(topology.num_nodes)]
+    for e, src in enumerate(topology.link_src):
+        out[src].append(e)
+    first = [
+        e
+        for e in range(topology.num_links)
+        if is_switch[topology.link_dst[e]] and not is_switch[topology.link_src[e]]
+    ]
+    short = [way for e in first for way in _ways_from(problem, out, e, is_switch, depth=1)]
+    if _strongly_connected(problem, direct + short):
+        budget = MAX_LONG_ROUTES
+    else:
+        budget = 10**9
+    long: list[tuple[int, ...]] = []
+    for e in first:
+        long += [w for w in _ways_from(problem, out, e, is_switch, depth=None) if len(w) > 2]
+        if len(long) > budget:
+            return direct + short
+    return direct + short + long
+
+
+def _touches_switch(problem: Problem, link: int, is_switch: npt.NDArray[np.bool_]) -> bool:
+    topology = problem.topology
+    return bool(is_switch[topology.link_src[link]] or is_switch[topology.link_dst[link]])
+
+
+def _ways_from(
+    problem: Problem,
+    out: Sequence[Sequence[int]],
+    first: int,
+    is_switch: npt.NDArray[np.bool_],
+    depth: int | None,
+) -> list[tuple[int, ...]]:
+    """List the shortest passages that begin with a link, to every GPU they reach.
+
+    With `depth` one only the first switch is crossed.
+    """
+    topology = problem.topology
+    source = int(topology.link_src[first])
+    ways: dict[int, list[tuple[int, ...]]] = {}
+    frontier: list[tuple[int, ...]] = [(first,)]
+    entered = {int(topology.link_dst[first])}
+    switches = 1
+    while frontier and (depth is None or switches <= depth):
+        found: dict[int, list[tuple[int, ...]]] = {}
+        for way in frontier:
+            for e in out[topology.link_dst[way[-1]]]:
+                node = int(topology.link_dst[e])
+                if node != source and node not in entered and node not in ways:
+                    found.setdefault(node, []).append((*way, e))
+        frontier = []
+        for node, options in found.items():
+            # Rotate, so that different sources prefer different spines among equal ways.
+            turn = source % len(options)
+            kept = (options[turn:] + options[:turn])[:MAX_PARALLEL_WAYS]
+            if is_switch[node]:
+                entered.add(node)
+                frontier += kept
+            else:
+                ways[node] = kept
+        switches += 1
+    return [way for node in sorted(ways) for way in ways[node]]
+
+
+def _strongly_connected(problem: Problem, ways: Sequence[tuple[int, ...]]) -> bool:
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    topology = problem.topology
+    rank = np.full(topology.num_nodes, -1)
+    rank[topology.gpus] = np.arange(topology.num_gpus)
+    src = rank[[topology.link_src[way[0]] for way in ways]]
+    dst = rank[[topology.link_dst[way[-1]] for way in ways]]
+    shape = (topology.num_gpus, topology.num_gpus)
+    graph = coo_array((np.ones(len(ways)), (src, dst)), shape=shape)
+    count, _ = connected_components(graph, directed=True, connection="strong")
+    return bool(count == 1)
+
+
+class _Timing:
+    """Offsets, holding times and arrival of a way under the problem's transit mode."""
+
+    def __init__(
+        self, problem: Problem, grid: TimeGrid | None, hold: IntArray, latency: IntArray
+    ) -> None:
+        self.grid, self.hold, self.latency = grid, hold.tolist(), latency.tolist()
+        self.links = problem.topology.links
+        self.hyper = problem.switch is SwitchMode.HYPER_EDGE
+        self.cut = problem.transit is Transit.CUT_THROUGH
+
+    def __call__(self, way: tuple[int, ...]) -> tuple[list[int], list[int], int]:
+        """Return offset and holding time of each link of a way, and its length."""
+        if len(way) == 1:
+            return [0], [self.hold[way[0]]], self.hold[way[0]] + self.latency[way[0]]
+        slowest = max(self.hold[e] for e in way)
+        if self.hyper:
+            alpha = self._summed_latency(way)
+            return [0] * len(way), [slowest] * len(way), slowest + alpha
+        offsets, now = [], 0
+        for e in way:
+            offsets.append(now)
+            now += self.latency[e] + (0 if self.cut else self.hold[e])
+        if self.cut:
+            return offsets, [slowest] * len(way), now + slowest
+        return offsets, [self.hold[e] for e in way], now
+
+    def _summed_latency(self, way: tuple[int, ...]) -> int:
+        if self.grid is None:
+            return sum(self.latency[e] for e in way)
+        return self.grid.epochs_of_latency(sum(self.links[e].alpha for e in way))
+
+
+def _pack_routes(problem: Problem, ways: list[tuple[int, ...]], timing: _Timing) -> Routes:
+    topology = problem.topology
+    capacity_index = {name: i for i, name in enumerate(topology.shared)}
+    shares = [
+        [topology.num_links + capacity_index[name] for name in link.shares]
+        for link in topology.links
+    ]
+    res: list[int] = []
+    offsets: list[int] = []
+    holds: list[int] = []
+    link_offsets: list[int] = []
+    length, res_count = [], []
+    for way in ways:
+        way_offsets, way_holds, total = timing(way)
+        before = len(res)
+        for e, offset, hold in zip(way, way_offsets, way_holds, strict=True):
+            for resource in (e, *shares[e]):
+                res.append(resource)
+                offsets.append(offset)
+                holds.append(hold)
+        link_offsets += way_offsets
+        length.append(total)
+        res_count.append(len(res) - before)
+    return Routes(
+        src=np.array([topology.link_src[way[0]] for way in ways], dtype=np.int64),
+        dst=np.array([topology.link_dst[way[-1]] for way in ways], dtype=np.int64),
+        length=np.array(length, dtype=np.int64),
+        link_start=_starts([len(way) for way in ways]),
+        links=np.array([e for way in ways for e in way], dtype=np.int64),
+        link_offset=np.array(link_offsets, dtype=np.int64),
+        res_start=_starts(res_count),
+        res=np.array(res, dtype=np.int64),
+        res_offset=np.array(offsets, dtype=np.int64),
+        res_hold=np.array(holds, dtype=np.int64),
+    )
+
+
+def _starts(counts: list[int]) -> IntArray:
+    return np.concatenate([[0], np.cumsum(np.array(counts, dtype=np.int64))]).astype(np.int64)

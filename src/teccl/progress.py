@@ -1,0 +1,62 @@
+"""Progress of long work, and the way to stop it from another thread."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What is known at one moment of a search.
+
+    Parameters
+    ----------
+    phase
+        What is being done, in a word or two.
+    incumbent_s
+        Finish time of the best schedule so far, None before the first.
+    bound_s
+        What no schedule can beat, None before it is known.
+    gap
+        How far the incumbent may be from the best, as a fraction.
+    elapsed_s
+        Seconds since the start.
+    message
+        More about it, for people.
+    """
+
+    phase: str
+    incumbent_s: float | None = None
+    bound_s: float | None = None
+    gap: float | None = None
+    elapsed_s: float = 0.0
+    message: str | None = None
+
+
+ProgressCallback = Callable[[Progress], None]
+
+
+class CancelToken:
+    """Tells a search to stop and hand out the best it has; any thread may cancel.
+
+    Examples
+    --------
+    >>> token = CancelToken()
+    >>> token.cancel()
+    >>> token.is_cancelled
+    True
+    """
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def cancel(self) -> None:
+        """Ask the search to stop at its next chance."""
+        self._event.set()
+
+    @property
+    def is_cancelled(self) -> bool:
+        """Whether the search was asked to stop."""
+        return self._event.is_set()

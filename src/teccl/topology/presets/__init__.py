@@ -1,0 +1,146 @@
+"""Topologies by name: ``ndv2:chassis=2``, ``torus:dims=4x4x4`` and others.
+
+A preset is a plain function with keyword parameters that returns a `Topology`; `PRESETS` names
+them all, `build_preset` calls one from text.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from teccl._files import shown
+from teccl._suggest import did_you_mean
+from teccl.errors import TopologyError
+from teccl.topology.model import Topology
+from teccl.topology.presets import generic, paper, vendor
+
+__all__ = ["PRESETS", "PresetInfo", "build_preset", "list_presets"]
+
+Builder = Callable[..., Topology]
+
+PRESETS: dict[str, Builder] = {
+    "dgx1": paper.dgx1,
+    "ndv2": paper.ndv2,
+    "dgx2": paper.dgx2,
+    "internal1": paper.internal1,
+    "internal2": paper.internal2,
+    "dgx-a100": vendor.dgx_a100,
+    "dgx-h100": vendor.dgx_h100,
+    "dgx-h200": vendor.dgx_h200,
+    "gb200-nvl72": vendor.gb200_nvl72,
+    "mi250": vendor.mi250,
+    "mi300x": vendor.mi300x,
+    "ring": generic.ring,
+    "line": generic.line,
+    "fully-connected": generic.fully_connected,
+    "star": generic.star,
+    "random": generic.random,
+    "mesh": generic.mesh,
+    "torus": generic.torus,
+    "hypercube": generic.hypercube,
+    "fat-tree": generic.fat_tree,
+    "dragonfly": generic.dragonfly,
+}
+
+# Parameters whose text the builder reads itself.
+_TEXT = ("alpha", "bandwidth", "dims")
+_BOOLEAN = ("nvls",)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresetInfo:
+    """What `teccl topology list` shows of a preset.
+
+    Parameters
+    ----------
+    name
+        As written before the colon.
+    summary
+        One line.
+    parameters
+        Default of each parameter, as text.
+    """
+
+    name: str
+    summary: str
+    parameters: Mapping[str, str]
+
+
+def build_preset(spec: str) -> Topology:
+    """Build a topology from ``name`` or ``name:key=value,...``.
+
+    Raises
+    ------
+    TopologyError
+        If there is no such preset or parameter, or a value is out of range.
+
+    Examples
+    --------
+    >>> build_preset("ndv2:chassis=2")
+    Topology('ndv2', 16 gpus, 0 switches, 66 links)
+    >>> build_preset("torus:dims=4x4,bandwidth=25GB/s,alpha=0")
+    Topology('torus', 16 gpus, 0 switches, 64 links)
+    """
+    name, colon, text = spec.partition(":")
+    name = name.strip()
+    builder = PRESETS.get(name)
+    if builder is None:
+        raise TopologyError(
+            f"no preset {shown(name)}{did_you_mean(name.lower(), PRESETS)} "
+            "(the name of a file ends in .yaml, .yml or .json)"
+        )
+    parameters: dict[str, object] = {}
+    known = inspect.signature(builder).parameters
+    for item in text.split(",") if colon else ():
+        key, equals, value = (part.strip() for part in item.partition("="))
+        if not equals or not key or not value:
+            raise TopologyError(
+                f"preset {name}: {shown(item)} is not key=value; known keys: {', '.join(known)}"
+            )
+        if key not in known:
+            raise TopologyError(
+                f"preset {name} has no parameter {shown(key)}{did_you_mean(key, known)}"
+            )
+        if key in parameters:
+            raise TopologyError(f"preset {name}: {key} is given twice; give it once")
+        parameters[key] = _read_value(name, key, value)
+    return builder(**parameters)
+
+
+def list_presets() -> dict[str, PresetInfo]:
+    """Return a summary of each preset and its parameters with defaults, by name.
+
+    Examples
+    --------
+    >>> list_presets()["star"].summary
+    'GPUs around one switch.'
+    """
+    return {name: _describe(name, builder) for name, builder in PRESETS.items()}
+
+
+def _describe(name: str, builder: Builder) -> PresetInfo:
+    parameters = inspect.signature(builder).parameters.values()
+    return PresetInfo(
+        name=name,
+        summary=(inspect.getdoc(builder) or "").partition("\n")[0],
+        parameters={parameter.name: _default_text(parameter.default) for parameter in parameters},
+    )
+
+
+def _default_text(default: object) -> str:
+    if default is None:
+        return "per link"
+    return str(default).lower() if isinstance(default, bool) else str(default)
+
+
+def _read_value(preset: str, key: str, text: str) -> object:
+    """Turn the text of a parameter into what the builder takes."""
+    if key in _TEXT:
+        return text
+    if key in _BOOLEAN:
+        if text.lower() not in ("true", "false"):
+            raise TopologyError(f"preset {preset}: {key} is {shown(text)}; give true or false")
+        return text.lower() == "true"
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise TopologyError(f"preset {preset}: {key} is {shown(text)}; give a whole number")
+    return int(text)
