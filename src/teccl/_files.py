@@ -8,7 +8,8 @@ import os
 import reprlib
 import secrets
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -42,6 +43,17 @@ def read_document(path: Path, error: ErrorType, *, max_bytes: int = MAX_INPUT_BY
     if ".json" in suffixes:
         return parse_json(text, str(path), error)
     return _parse_yaml(text, str(path), error)
+
+
+@contextlib.contextmanager
+def naming(path: Path, error: ErrorType) -> Iterator[None]:
+    """Put a file's name before errors that come from deeper down and do not have it."""
+    try:
+        yield
+    except error as problem:
+        if str(path) in str(problem):
+            raise
+        raise error(f"{path}: {problem}") from None
 
 
 def read_text(path: Path, error: ErrorType, *, max_bytes: int = MAX_INPUT_BYTES) -> str:
@@ -121,8 +133,8 @@ class _StrictLoader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ign
 
 
 def _first_repeated(keys: Iterable[Any]) -> Any:
-    seen = set()
-    return next(key for key in keys if key in seen or seen.add(key))
+    counts = Counter(keys)
+    return next(key for key, count in counts.items() if count > 1)
 
 
 def _check_events(text: str) -> None:
@@ -166,7 +178,8 @@ def expect_mapping(
         raise error(f"{where} is {shown(value)}; give a mapping with keys {', '.join(known)}")
     for key in value:
         if not isinstance(key, str) or key not in known:
-            raise error(f"{where} has unknown key {shown(key)}{did_you_mean(key if isinstance(key, str) else '', known)}")
+            nearest = did_you_mean(key if isinstance(key, str) else "", known)
+            raise error(f"{where} has unknown key {shown(key)}{nearest}")
     for key in required:
         if key not in value:
             raise error(f"{where} lacks key {key!r}; add it")
@@ -207,8 +220,10 @@ def quantity(
     """Read a quantity from a file, where a number needs its unit unless it is zero."""
     if isinstance(value, int | float) and not isinstance(value, bool) and value == 0:
         value = "0"
-    if not isinstance(value, str):
-        value = shown(value) if isinstance(value, int | float) else value
+    if isinstance(value, int | float):
+        value = shown(value)
+        if len(value) > 30:
+            raise error(f"{where} is {value}; write a number of fewer digits and its unit")
     try:
         return parse(value, what=where)
     except UnitError as problem:

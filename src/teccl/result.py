@@ -240,8 +240,9 @@ class Result:
         >>> result.to_dict()["finish_time_s"]
         1.65e-05
         """
-        absent = () if self.given_chunks and self.grid is None else _CHUNK_KEYS
-        absent += () if self.grid is not None else _GRID_KEYS
+        absent: tuple[str, ...] = () if self.grid is not None else _GRID_KEYS
+        if self.grid is not None or not self.given_chunks:
+            absent += _CHUNK_KEYS
         figures = {key: _plain(getattr(self, key)) for key in _KEYS if key not in absent}
         figures["tenants"] = [{"name": name, "finish_time_s": time} for name, time in self.tenants]
         figures["tried"] = [attempt._asdict() for attempt in self.tried]

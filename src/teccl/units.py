@@ -164,8 +164,9 @@ def _split(value: Quantity, what: str, example: str) -> tuple[Fraction, str | No
         return Fraction(repr(value) if isinstance(value, float) else value), None
     match = _QUANTITY.fullmatch(value)
     if match is None:
-        reason = "is negative" if value.strip().startswith("-") else "is not a quantity"
-        raise UnitError(f"{what} {_show(value)} {reason}; {example}")
+        if value.strip().startswith("-"):
+            raise UnitError(f"{what} {_show(value)} is negative; give 0 or more, with a unit")
+        raise UnitError(f"{what} {_show(value)} is not a quantity; {example}")
     try:
         number = Fraction(match["number"])
     except ZeroDivisionError:

@@ -22,16 +22,16 @@ from teccl.units import display_time, format_bandwidth, format_size
 
 def partition_bounds(network: Network) -> list[Bound]:
     """Bounds from the partition into single GPUs and the one into groups."""
-    classes = [
-        c for c in network.classes if c.reduce and len(c.sources) > 1
-        and np.array_equal(c.sources, c.destinations)
-    ]
-    if not classes or not network.fluid:
+    classes = network.classes
+    goals = [network.classes.goals[g] for g in classes.goal]
+    origins = [classes.origins[o].nodes for o in classes.origin]
+    members = origins[0]
+    everyone = (*goals, *origins)
+    if not network.fluid or not classes.reduce.all():
         return []
-    members = np.unique(np.concatenate([c.sources for c in classes]))
-    if any(not np.array_equal(c.sources, members) for c in classes):
+    if any(not np.array_equal(nodes, members) for nodes in everyone):
         return []
-    amount = sum((c.amount for c in classes), Fraction(0))
+    amount = sum(classes.amount, Fraction(0))
     bounds = []
     for label, part in _partitions(network, members):
         bound = _partition_bound(network, part, amount, label)

@@ -49,29 +49,60 @@ class _Gate(NamedTuple):
 
 
 class _Load(NamedTuple):
-    """What must cross: per class its amount and count, and per gate its head and tail."""
+    """The classes that must cross, and head and tail of each at each gate."""
 
-    amount: list[Fraction]
-    count: IntArray
+    classes: IntArray
     head: IntArray
     tail: IntArray
 
 
-def cut_bound(network: Network, cut: Cut) -> Bound | None:
-    """Evaluate the cut bound exactly; None when nothing must cross."""
+class Estimate(NamedTuple):
+    """A cut with the classes that seem to bind it, before exact evaluation."""
+
+    value: float
+    cut: Cut
+    gates: list[_Gate]
+    load: _Load
+    chosen: npt.NDArray[np.bool_]
+
+
+def cut_estimate(network: Network, cut: Cut) -> Estimate | None:
+    """Find the set J that binds a cut, in floating point; None when nothing must cross."""
     gates = _gates(network, cut)
     load = _load(network, cut, gates)
-    if not load.amount:
+    if not len(load.classes):
         return None
     if not gates:
-        return Bound(kind="cut", value=int(FAR), certificate=f"nothing reaches {cut.label}")
-    best: tuple[int, npt.NDArray[np.bool_]] | None = None
+        return Estimate(float(FAR), cut, gates, load, np.ones(len(load.classes), dtype=bool))
+    amount = np.array([float(network.classes.amount[i]) for i in load.classes])
+    count = network.classes.count[load.classes]
+    rates = np.array([float(gate.rate) for gate in gates])
+    best: Estimate | None = None
     for chosen in _thresholds(load):
-        value = _least_time(network, gates, load, chosen)
-        if best is None or value > best[0]:
-            best = (value, chosen)
-    assert best is not None
-    return Bound(kind="cut", value=best[0], certificate=_sentence(network, cut, gates, load, *best))
+        away = load.head[chosen].min(axis=0) + load.tail[chosen].min(axis=0)
+        if network.fluid:
+            value = _fluid_estimate(rates, away, amount[chosen].sum())
+        else:
+            value = float(_least_whole_time(gates, away.tolist(), int(count[chosen].sum())))
+        if best is None or value > best.value:
+            best = Estimate(value, cut, gates, load, chosen)
+    return best
+
+
+def cut_bound(network: Network, estimate: Estimate) -> Bound:
+    """Evaluate a cut bound exactly."""
+    if not estimate.gates:
+        text = f"nothing reaches {estimate.cut.label}"
+        return Bound(kind="cut", value=int(FAR), certificate=text)
+    load, chosen = estimate.load, estimate.chosen
+    away = (load.head[chosen].min(axis=0) + load.tail[chosen].min(axis=0)).tolist()
+    members = load.classes[chosen]
+    if network.fluid:
+        total = sum((network.classes.amount[i] for i in members), Fraction(0))
+        value = least_fluid_time([gate.rate for gate in estimate.gates], away, total)
+    else:
+        value = _least_whole_time(estimate.gates, away, int(network.classes.count[members].sum()))
+    return Bound(kind="cut", value=value, certificate=_sentence(network, estimate))
 
 
 def _gates(network: Network, cut: Cut) -> list[_Gate]:
@@ -92,29 +123,27 @@ def _gates(network: Network, cut: Cut) -> list[_Gate]:
 
 def _load(network: Network, cut: Cut, gates: list[_Gate]) -> _Load:
     """Collect the classes that must cross, with head and tail at each gate."""
-    amount, count, heads, tails = [], [], [], []
-    for group in network.classes:
-        from_outside = ~cut.inside[group.sources]
-        wanted = group.destinations[cut.inside[group.destinations]]
-        crosses = from_outside.any() if group.reduce else from_outside.all()
-        if not crosses or not len(wanted):
-            continue
-        sources, ready = group.sources[from_outside], group.ready[from_outside]
-        head = _gate_values(network, gates, sources, ready, heads=True)
-        tail = _gate_values(network, gates, wanted, np.zeros_like(wanted), heads=False)
+    classes, width = network.classes, len(gates)
+    some = np.array([(~cut.inside[o.nodes]).any() for o in classes.origins])
+    every = np.array([(~cut.inside[o.nodes]).all() for o in classes.origins])
+    wanted = np.array([bool(cut.inside[nodes].any()) for nodes in classes.goals])
+    crosses = np.where(classes.reduce, some[classes.origin], every[classes.origin])
+    chosen = np.flatnonzero(crosses & wanted[classes.goal])
+    heads = np.zeros((2, len(classes.origins), width), dtype=np.int64)
+    tails = np.zeros((len(classes.goals), width), dtype=np.int64)
+    for o in np.unique(classes.origin[chosen]):
+        nodes, ready = classes.origins[o]
+        away = ~cut.inside[nodes]
+        head = _gate_values(network, gates, nodes[away], ready[away], heads=True)
         # Sources of a copy are alternatives; of a reduction each must arrive: take the worst.
-        fixed = head[head.min(axis=1).argmax()] if group.reduce else head.min(axis=0)
-        heads.append(fixed)
-        tails.append(tail[tail.min(axis=1).argmax()])
-        amount.append(group.amount)
-        count.append(group.count)
-    width = len(gates)
-    return _Load(
-        amount,
-        np.array(count, dtype=np.int64),
-        np.array(heads, dtype=np.int64).reshape(-1, width),
-        np.array(tails, dtype=np.int64).reshape(-1, width),
-    )
+        heads[0, o] = head.min(axis=0) if width else 0
+        heads[1, o] = head[head.min(axis=1).argmax()] if width else 0
+    for g in np.unique(classes.goal[chosen]):
+        nodes = classes.goals[g][cut.inside[classes.goals[g]]]
+        tail = _gate_values(network, gates, nodes, np.zeros_like(nodes), heads=False)
+        tails[g] = tail[tail.min(axis=1).argmax()] if width else 0
+    kind = classes.reduce[chosen].astype(np.int64)
+    return _Load(chosen, heads[kind, classes.origin[chosen]], tails[classes.goal[chosen]])
 
 
 def _gate_values(
@@ -152,17 +181,18 @@ def _spread(values: IntArray) -> IntArray:
     return values[np.linspace(0, len(values) - 1, MAX_THRESHOLDS).astype(int)]
 
 
-def _least_time(
-    network: Network, gates: list[_Gate], load: _Load, chosen: npt.NDArray[np.bool_]
-) -> int:
-    away = load.head[chosen].min(axis=0) + load.tail[chosen].min(axis=0)
-    if network.fluid:
-        total = sum((load.amount[i] for i in np.flatnonzero(chosen)), Fraction(0))
-        return _least_fluid_time([gate.rate for gate in gates], away.tolist(), total)
-    return _least_whole_time(gates, away.tolist(), int(load.count[chosen].sum()))
+def _fluid_estimate(
+    rates: npt.NDArray[np.float64], away: IntArray, total: float
+) -> float:
+    """Least T with sum of rate * (T - away)^+ at least the total, in floating point."""
+    order = np.argsort(away)
+    speed = np.cumsum(rates[order])
+    times = (total + np.cumsum(rates[order] * away[order])) / speed
+    following = np.append(away[order][1:], np.inf)
+    return float(times[np.argmax(times <= following)])
 
 
-def _least_fluid_time(rates: list[Fraction], away: list[int], total: Fraction) -> int:
+def least_fluid_time(rates: list[Fraction], away: list[int], total: Fraction) -> int:
     """Least T with sum of rate * (T - away)^+ at least the total, rounded down."""
     order = sorted(range(len(rates)), key=lambda i: away[i])
     speed, shift = Fraction(0), Fraction(0)
@@ -207,23 +237,18 @@ def _least_whole_time(gates: list[_Gate], away: list[int], total: int) -> int:
     return low
 
 
-def _sentence(
-    network: Network,
-    cut: Cut,
-    gates: list[_Gate],
-    load: _Load,
-    value: int,
-    chosen: npt.NDArray[np.bool_],
-) -> str:
+def _sentence(network: Network, estimate: Estimate) -> str:
     """Say what binds: how much crosses which links, and the latency around it."""
-    topology = network.problem.topology
+    topology, classes = network.problem.topology, network.classes
+    load, chosen, gates = estimate.load, estimate.chosen, estimate.gates
+    members = load.classes[chosen]
     rate = format_bandwidth(round(float(sum(gate.rate for gate in gates)) * 1e12))
+    what = f"{int(classes.count[members].sum())} chunks"
     if network.fluid:
-        what = format_size(round(sum(load.amount[i] for i in np.flatnonzero(chosen))))
-    else:
-        what = f"{int(load.count[chosen].sum())} chunks"
+        what = format_size(round(sum(classes.amount[i] for i in members)))
     links = [int(e) for gate in gates for e in gate.links]
     over = f"link {topology.link_name(links[0])}" if len(links) == 1 else f"{len(links)} links"
-    around = load.head[chosen].min(axis=0) + load.tail[chosen].min(axis=0)
-    unit = f"{around.min()} epochs" if network.on_grid else display_time(int(around.min()) / 1e12)
-    return f"{what} must cross {over} into {cut.label} at {rate}, plus {unit} around it"
+    around = int((load.head[chosen].min(axis=0) + load.tail[chosen].min(axis=0)).min())
+    unit = f"{around} epochs" if network.on_grid else display_time(around / 1e12)
+    into = estimate.cut.label
+    return f"{what} must cross {over} into {into} at {rate}, plus {unit} of way around it"

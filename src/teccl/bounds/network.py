@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,16 +15,39 @@ IntArray = npt.NDArray[np.int64]
 FAR = np.int64(2**60)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkClass:
-    """Chunks with the same sources, destinations and release times."""
+class Origin(NamedTuple):
+    """Nodes that hold or contribute a chunk, and when each one's data is ready."""
 
-    sources: IntArray
-    destinations: IntArray
+    nodes: IntArray
     ready: IntArray
-    reduce: bool
-    amount: Fraction
-    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classes:
+    """Chunks that a bound cannot tell apart, one array entry a class.
+
+    Parameters
+    ----------
+    origins, goals
+        The different sets of sources and of destinations.
+    origin, goal
+        Which of them each class has.
+    reduce
+        Whether the sources' contributions are combined.
+    amount, count
+        Bytes and chunks of the class.
+    """
+
+    origins: tuple[Origin, ...]
+    goals: tuple[IntArray, ...]
+    origin: IntArray
+    goal: IntArray
+    reduce: npt.NDArray[np.bool_]
+    amount: tuple[Fraction, ...]
+    count: IntArray
+
+    def __len__(self) -> int:
+        return len(self.origin)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +79,7 @@ class Network:
     hold: IntArray
     slots: IntArray
     distance: IntArray
-    classes: tuple[ChunkClass, ...]
+    classes: Classes
     pools: tuple[tuple[IntArray, Fraction, int, int], ...]
 
     @staticmethod
@@ -73,7 +97,7 @@ class Network:
             step=step,
             hold=hold,
             slots=slots,
-            distance=_distances(problem, step),
+            distance=all_distances(problem, step),
             classes=_classes(problem, grid),
             pools=_pools(problem, grid, fluid=fluid),
         )
@@ -122,73 +146,65 @@ def _least_steps(
     return step
 
 
-def _distances(problem: Problem, step: IntArray) -> IntArray:
-    """All-pairs least times over links, relays included."""
+def all_distances(problem: Problem, weights: IntArray) -> IntArray:
+    """All-pairs least sums of whole weights over links, relays included; `FAR` when unreachable."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import dijkstra
 
     topology = problem.topology
     n = topology.num_nodes
-    if topology.num_links == 0:
-        distance = np.full((n, n), FAR)
-        np.fill_diagonal(distance, 0)
-        return distance
-    # A zero weight would read as "no edge", so every step is one longer; hops are counted out
-    # again by encoding time * n + hops in one number.
-    weights = step.astype(np.float64) * n + 1
-    order = np.lexsort((weights, topology.link_dst, topology.link_src))
-    src, dst, weights = topology.link_src[order], topology.link_dst[order], weights[order]
+    # A weight of zero would vanish from a sparse matrix, so hops are counted in the last digits.
+    total = weights.astype(np.float64) * n + 1
+    order = np.lexsort((total, topology.link_dst, topology.link_src))
+    src, dst = topology.link_src[order], topology.link_dst[order]
+    # Of parallel links the shortest counts.
     fresh = np.ones(len(src), dtype=bool)
     fresh[1:] = (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])
-    graph = coo_array((weights[fresh], (src[fresh], dst[fresh])), shape=(n, n)).tocsr()
-    total = dijkstra(graph)
-    # Floats are exact up to 2**53; beyond, rounding down by one unit keeps the bound valid.
-    slack = np.where(total < 2**53, 0.0, total * 2.0**-52)
-    reachable = np.isfinite(total)
-    safe = np.where(reachable, total - slack, 0)
-    return np.where(reachable, np.floor(safe / n).astype(np.int64), FAR)
+    graph = coo_array((total[order][fresh], (src[fresh], dst[fresh])), shape=(n, n)).tocsr()
+    found = dijkstra(graph)
+    # Floats are exact up to 2**53; beyond, rounding down a little keeps a bound valid.
+    found = np.where(found < 2**53, found, found * (1 - 2.0**-50))
+    reachable = np.isfinite(found)
+    return np.where(reachable, np.floor(np.where(reachable, found, 0) / n).astype(np.int64), FAR)
 
 
-def _classes(problem: Problem, grid: TimeGrid | None) -> tuple[ChunkClass, ...]:
-    """Group chunks that a bound cannot tell apart."""
+def _classes(problem: Problem, grid: TimeGrid | None) -> Classes:
+    """Group chunks with the same sources, destinations and release times."""
     table = problem.chunks
     keys = np.stack(
-        [table.source_set, table.destination_set, table.tenant, table.reduce.astype(np.int64)]
+        [table.source_set, table.tenant, table.destination_set, table.reduce.astype(np.int64)]
     )
     unique, index = np.unique(keys, axis=1, return_inverse=True)
     index = index.reshape(-1)
+    pairs, counts = np.unique(np.stack([index, table.size_index]), axis=1, return_counts=True)
     amounts = [Fraction(0)] * unique.shape[1]
-    pairs, counts = np.unique(
-        np.stack([index, table.size_index]), axis=1, return_counts=True
-    )
     for (group, size), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
         amounts[group] += table.sizes[size] * count
-    ready = problem.ready_ps() if grid is None else None
-    members = np.bincount(index)
-    return tuple(
-        ChunkClass(
-            sources=table.sets[source],
-            destinations=table.sets[destination],
-            ready=_ready(problem, grid, ready, tenant, table.sets[source]),
-            reduce=bool(reduce),
-            amount=amounts[group],
-            count=int(members[group]),
-        )
-        for group, (source, destination, tenant, reduce) in enumerate(unique.T.tolist())
+    sources, origin = np.unique(unique[:2], axis=1, return_inverse=True)
+    ready = _ready_times(problem, grid)
+    return Classes(
+        origins=tuple(
+            Origin(table.sets[nodes], ready[tenant, table.sets[nodes]])
+            for nodes, tenant in sources.T.tolist()
+        ),
+        goals=table.sets,
+        origin=origin.reshape(-1),
+        goal=unique[2],
+        reduce=unique[3].astype(bool),
+        amount=tuple(amounts),
+        count=np.bincount(index),
     )
 
 
-def _ready(
-    problem: Problem, grid: TimeGrid | None, ready: IntArray | None, tenant: int, nodes: IntArray
-) -> IntArray:
-    if ready is not None:
-        # Rounded up by the problem; one picosecond less keeps the bound below the exact time.
-        return np.maximum(ready[tenant][nodes] - 1, 0)
-    assert grid is not None
-    times = problem.demand.tenants[tenant].ready
-    rank = {int(node): r for r, node in enumerate(problem.topology.gpus)}
-    epochs = [grid.ready_epoch(times.get(rank[int(node)], Fraction(0))) for node in nodes]
-    return np.array(epochs, dtype=np.int64)
+def _ready_times(problem: Problem, grid: TimeGrid | None) -> IntArray:
+    """When each tenant's data is ready at each node, never later than it really is."""
+    topology = problem.topology
+    table = np.zeros((len(problem.demand.tenants), topology.num_nodes), dtype=np.int64)
+    for number, tenant in enumerate(problem.demand.tenants):
+        for rank, time in tenant.ready.items():
+            exact = int(time * PICOSECONDS)
+            table[number, topology.gpus[rank]] = exact if grid is None else grid.ready_epoch(time)
+    return table
 
 
 def _pools(

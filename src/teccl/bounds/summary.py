@@ -1,8 +1,11 @@
 """All bounds of a problem, and the summary that results carry."""
 
+import numpy as np
+
 from teccl.bounds.allreduce import partition_bounds
 from teccl.bounds.candidates import candidate_cuts
-from teccl.bounds.cuts import cut_bound
+from teccl.bounds.cuts import cut_bound, cut_estimate
+from teccl.bounds.lengths import length_bounds
 from teccl.bounds.model import Bound
 from teccl.bounds.network import FAR, Network
 from teccl.problem import Problem
@@ -10,9 +13,16 @@ from teccl.schedule import BoundSummary
 from teccl.timegrid import TimeGrid
 from teccl.units import display_time
 
+# Cuts that a summary evaluates exactly.
+MOST_CUTS = 4
+
 
 def all_bounds(
-    problem: Problem, *, grid: TimeGrid | None = None, fluid: bool = True
+    problem: Problem,
+    *,
+    grid: TimeGrid | None = None,
+    fluid: bool = True,
+    most_cuts: int | None = None,
 ) -> list[Bound]:
     """Evaluate every bound, best first.
 
@@ -24,12 +34,15 @@ def all_bounds(
         Count in epochs of this grid with whole chunks.
     fluid
         Any chunking; otherwise the problem's own whole chunks.
+    most_cuts
+        Cuts to evaluate exactly, those that floating point finds tightest; None for all.
     """
     network = Network.build(problem, grid=grid, fluid=fluid and grid is None)
     bounds = [_pair_bound(network), *partition_bounds(network)]
-    bounds += [b for cut in candidate_cuts(network) if (b := cut_bound(network, cut)) is not None]
-    if problem.buffer is not None or not problem.copy:
-        bounds = [*bounds]
+    estimates = [cut_estimate(network, cut) for cut in candidate_cuts(network)]
+    found = sorted((e for e in estimates if e is not None), key=lambda e: -e.value)
+    bounds += [cut_bound(network, estimate) for estimate in found[:most_cuts]]
+    bounds += length_bounds(network)
     return sorted(bounds, key=lambda b: -b.value)
 
 
@@ -37,9 +50,15 @@ def summarise(
     problem: Problem, *, grid: TimeGrid | None = None, given_chunks: bool = False
 ) -> BoundSummary:
     """Return the best bounds: for any chunking, for these chunks, and on the grid."""
-    physical = all_bounds(problem)[0]
-    whole = all_bounds(problem, fluid=False)[0] if given_chunks and grid is None else None
-    epochs = all_bounds(problem, grid=grid)[0] if grid is not None else None
+    physical = all_bounds(problem, most_cuts=MOST_CUTS)[0]
+    whole = (
+        all_bounds(problem, fluid=False, most_cuts=MOST_CUTS)[0]
+        if given_chunks and grid is None
+        else None
+    )
+    epochs = (
+        all_bounds(problem, grid=grid, most_cuts=MOST_CUTS)[0] if grid is not None else None
+    )
     chunk_ps = None if whole is None else max(whole.value, physical.value)
     winner = epochs or (whole if whole is not None and whole.value > physical.value else physical)
     return BoundSummary(
@@ -52,18 +71,21 @@ def summarise(
 
 def _pair_bound(network: Network) -> Bound:
     """The farthest that some chunk has to go."""
-    nodes = network.problem.topology.nodes
+    classes, names = network.classes, [node.name for node in network.problem.topology.nodes]
     best = Bound(kind="pair", value=0, certificate="nothing has to move")
-    for group in network.classes:
-        for t in group.destinations:
-            if not group.reduce and t in group.sources:
-                continue
-            times = network.distance[group.sources, t] + group.ready
-            times[group.sources == t] = 0
-            pick = int(times.argmax() if group.reduce else times.argmin())
-            value = int(min(times[pick], FAR))
-            if value > best.value:
-                unit = f"{value} epochs" if network.on_grid else display_time(value / 1e12)
-                ends = f"{nodes[group.sources[pick]].name} to {nodes[t].name}"
-                best = Bound(kind="pair", value=value, certificate=f"{unit} of way from {ends}")
+    seen = set(zip(classes.origin.tolist(), classes.goal.tolist(), classes.reduce.tolist(),
+                   strict=True))
+    for origin, goal, reduce in sorted(seen):
+        nodes, ready = classes.origins[origin]
+        targets = classes.goals[goal]
+        times = network.distance[np.ix_(nodes, targets)] + ready[:, None]
+        times = np.where(nodes[:, None] == targets[None, :], 0, times)
+        worst = times.max(axis=0) if reduce else times.min(axis=0)
+        t = int(worst.argmax())
+        value = int(min(worst[t], FAR))
+        if value > best.value:
+            s = int(np.flatnonzero(times[:, t] == worst[t])[0])
+            unit = f"{value} epochs" if network.on_grid else display_time(value / 1e12)
+            ends = f"{names[nodes[s]]} to {names[targets[t]]}"
+            best = Bound(kind="pair", value=value, certificate=f"{unit} of way from {ends}")
     return best

@@ -31,8 +31,8 @@ def expand(first: IntArray, count: IntArray) -> IntArray:
     [4, 5, 6, 9, 10]
     """
     ends = np.cumsum(count)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) + np.repeat(first - (ends - count), count)
+    shift: IntArray = np.repeat(first - (ends - count), count)
+    return np.arange(len(shift)) + shift
 
 
 def new_run(*columns: npt.NDArray[Any]) -> BoolArray:
@@ -43,6 +43,11 @@ def new_run(*columns: npt.NDArray[Any]) -> BoolArray:
     for column in columns:
         marks[1:] |= column[1:] != column[:-1]
     return marks
+
+
+def number_runs(*columns: npt.NDArray[Any]) -> IntArray:
+    """Return the number of the run of equal values that each position belongs to."""
+    return np.cumsum(new_run(*columns), dtype=np.int64) - 1
 
 
 def last_marked(marks: BoolArray, run: IntArray) -> IntArray:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from teccl.check._arrays import BoolArray, IntArray, last_marked, new_run, overloads
+from teccl.check._arrays import BoolArray, IntArray, last_marked, new_run, number_runs, overloads
 from teccl.check.sends import Sends
 from teccl.check.timeline import Timeline
 from teccl.check.violation import Findings, ViolationKind
@@ -12,7 +12,7 @@ from teccl.check.violation import Findings, ViolationKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visits:
-    """Arrivals and departures of chunks at GPUs that received them, by GPU and chunk, in time order.
+    """Arrivals and departures at GPUs, by GPU and chunk, in time order.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def visits(sends: Sends, timeline: Timeline) -> Visits:
     own = sends.is_source(sends.chunk[row], gpu) & ~sends.combines[row]
     order = order[~own[order]]
     key, is_forward, replaces = key[order], is_forward[order], replaces[order]
-    run = np.cumsum(new_run(key))
+    run = number_runs(key)
     arrivals = np.cumsum(~is_forward)
     before = arrivals - ~is_forward
     first_of_run = last_marked(new_run(key), run)
@@ -73,9 +73,7 @@ def check_buffers(sends: Sends, timeline: Timeline, findings: Findings) -> None:
     np.maximum.at(until, seen.origin[forwards], seen.time[forwards])
     waiting = np.flatnonzero(until > seen.time)
     loads = np.ones(len(waiting), dtype=np.int64)
-    over = overloads(
-        seen.gpu[waiting], seen.time[waiting], until[waiting], loads, loads * limit
-    )
+    over = overloads(seen.gpu[waiting], seen.time[waiting], until[waiting], loads, loads * limit)
 
     def add(i: int) -> None:
         entry = waiting[i]

@@ -6,7 +6,6 @@ delta = ceil(alpha / tau), or 0 where alpha is at most a tenth of an epoch. At m
 max(1, floor(C tau / b)) sends hold a link in any epoch.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
@@ -123,7 +122,7 @@ def check_capacity(sends: Sends, transfers: Transfers, epochs: Epochs, findings:
     def add(row: int) -> None:
         epoch = epochs.timeline.start[row]
         detail = f"its link carries more than {epochs.capacity[row]} in epoch {epoch}"
-        _note(sends, epochs.timeline, findings, ViolationKind.GRID_CAPACITY, row, detail)
+        epochs.timeline.note(findings, sends, ViolationKind.GRID_CAPACITY, row, detail)
 
     findings.add_each(ViolationKind.GRID_CAPACITY, over, add)
     if sends.problem.topology.shared:
@@ -154,23 +153,11 @@ def _check_shared(sends: Sends, epochs: Epochs, findings: Findings) -> None:
     begin = epochs.timeline.start[rows]
     load = np.ones(len(rows), dtype=np.int64)
     over = overloads(shared, begin, begin + kappa[shared], load, capacity[shared])
-    names: Sequence[str] = list(topology.shared)
+    names = list(topology.shared)
 
     def add(use: int) -> None:
         detail = f"{names[shared[use]]} carries more than {capacity[shared[use]]} in its epoch"
         kind = ViolationKind.GRID_SHARED_CAPACITY
-        _note(sends, epochs.timeline, findings, kind, int(rows[use]), detail)
+        epochs.timeline.note(findings, sends, kind, int(rows[use]), detail)
 
     findings.add_each(ViolationKind.GRID_SHARED_CAPACITY, over, add)
-
-
-def _note(
-    sends: Sends, timeline: Timeline, findings: Findings, kind: ViolationKind, row: int, detail: str
-) -> None:
-    findings.add(
-        kind,
-        detail,
-        chunk=int(sends.chunk[row]),
-        link=int(sends.link[row]),
-        time_s=timeline.seconds(timeline.start[row]),
-    )

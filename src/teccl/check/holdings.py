@@ -4,7 +4,15 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from teccl.check._arrays import NEVER, BoolArray, IntArray, expand, last_marked, new_run
+from teccl.check._arrays import (
+    NEVER,
+    BoolArray,
+    IntArray,
+    expand,
+    last_marked,
+    new_run,
+    number_runs,
+)
 from teccl.check.sends import Sends
 from teccl.check.timeline import Timeline
 from teccl.check.violation import Findings, ViolationKind
@@ -13,9 +21,7 @@ from teccl.check.violation import Findings, ViolationKind
 _BLOCK = 4_000_000
 
 
-def first_arrivals(
-    sends: Sends, timeline: Timeline, rows: IntArray
-) -> tuple[IntArray, IntArray]:
+def first_arrivals(sends: Sends, timeline: Timeline, rows: IntArray) -> tuple[IntArray, IntArray]:
     """Keys of chunk and node in order, and the earliest arrival among the rows at each."""
     keys, index = np.unique(sends.keys(sends.chunk[rows], sends.dst[rows]), return_inverse=True)
     earliest = np.full(len(keys), NEVER)
@@ -114,7 +120,7 @@ def check_gpu_copies(sends: Sends, timeline: Timeline, findings: Findings) -> No
     if sends.problem.copy:
         return
     key, time, row, is_forward = _passing_events(sends, timeline)
-    run = np.cumsum(new_run(key))
+    run = number_runs(key)
     change = np.where(is_forward, -1, 1)
     total = np.cumsum(change)
     before = last_marked(new_run(key), run)

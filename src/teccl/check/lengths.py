@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 
@@ -26,7 +27,7 @@ def to_ps(seconds: Fraction) -> int:
 
 
 def link_rate(topology: Topology, link: Link) -> Fraction:
-    """Bytes per second a transfer gets: the link's own, or less where a shared capacity is slower."""
+    """Bytes per second a transfer gets: the link's own or a slower shared rate."""
     return min([link.bandwidth, *(topology.shared[name] for name in link.shares)])
 
 
@@ -83,7 +84,7 @@ def occupancy(sends: Sends, topology: Topology, start: IntArray) -> IntArray:
 def transmission_ps(steps: Steps, size: Fraction, start_ps: int) -> int:
     """Picoseconds until the integral of the rate from `start_ps` on reaches `size` bytes."""
     now, missing = Fraction(start_ps, _PS_PER_S), size
-    for (_, rate), (until, _) in zip(steps, steps[1:], strict=False):
+    for (_, rate), (until, _) in pairwise(steps):
         if until <= now:
             continue
         carried = rate * (until - now)
@@ -93,9 +94,7 @@ def transmission_ps(steps: Steps, size: Fraction, start_ps: int) -> int:
     return to_ps(now + missing / steps[-1][1]) - start_ps
 
 
-def _profiled(
-    steps: Steps, sizes: Sequence[Fraction], size: IntArray, start: IntArray
-) -> IntArray:
+def _profiled(steps: Steps, sizes: Sequence[Fraction], size: IntArray, start: IntArray) -> IntArray:
     """Occupancy on one link with a profile; only sends that meet a step need the integral."""
     begins = ints([to_ps(begin) for begin, _ in steps])
     ends = np.append([begin * _PS_PER_S // 1 for begin, _ in steps[1:]], 2**62).astype(np.int64)

@@ -1,5 +1,7 @@
 """Links and shared capacities in physical time: who holds them when."""
 
+from typing import NamedTuple
+
 import numpy as np
 
 from teccl.check import lengths
@@ -22,14 +24,26 @@ def clashes(place: IntArray, begin: IntArray, end: IntArray) -> tuple[IntArray, 
     return earlier[clash], later[clash]
 
 
-def shared_uses(topology: Topology, link: IntArray) -> tuple[IntArray, IntArray]:
-    """Pairs (send, shared capacity) for all shared capacities that sends occupy."""
+class Uses(NamedTuple):
+    """Pairs of a send and a link or shared capacity that it occupies."""
+
+    row: IntArray
+    place: IntArray
+
+
+def link_uses(sends: Sends) -> Uses:
+    """Every send with its link."""
+    return Uses(np.arange(len(sends)), sends.link)
+
+
+def shared_uses(topology: Topology, link: IntArray) -> Uses:
+    """Sends on the given links with every shared capacity that they occupy."""
     number = {name: i for i, name in enumerate(topology.shared)}
     names = ints([number[name] for each in topology.links for name in each.shares])
     count = ints([len(each.shares) for each in topology.links])
     first = np.cumsum(count) - count
     rows = np.repeat(np.arange(len(link)), count[link])
-    return rows, names[expand(first[link], count[link])]
+    return Uses(rows, names[expand(first[link], count[link])])
 
 
 def check_links(sends: Sends, transfers: Transfers, timeline: Timeline, findings: Findings) -> None:
@@ -37,25 +51,24 @@ def check_links(sends: Sends, transfers: Transfers, timeline: Timeline, findings
     if transfers.passing is Passing.CIRCUIT:
         _check_circuits(sends, transfers, timeline, findings)
     else:
-        everything = np.arange(len(sends))
-        _check_alone(sends, timeline, findings, everything, sends.link, ViolationKind.OVERLAP)
+        _check_alone(sends, timeline, findings, link_uses(sends), ViolationKind.OVERLAP)
     topology = sends.problem.topology
     if topology.shared:
-        rows, capacity = shared_uses(topology, sends.link)
-        _check_alone(sends, timeline, findings, rows, capacity, ViolationKind.SHARED_OVERLAP)
+        shared = shared_uses(topology, sends.link)
+        _check_alone(sends, timeline, findings, shared, ViolationKind.SHARED_OVERLAP)
 
 
 def _check_alone(
     sends: Sends,
     timeline: Timeline,
     findings: Findings,
-    rows: IntArray,
-    place: IntArray,
+    uses: Uses,
     kind: ViolationKind,
 ) -> None:
     """Check that the sends at each place follow one another."""
+    rows, place = uses
     begin = timeline.start[rows]
-    end = begin + timeline.held[rows]
+    end: IntArray = begin + timeline.held[rows]
     earlier, later = clashes(place, begin, end)
     pairs = dict(zip(later.tolist(), earlier.tolist(), strict=True))
     topology = sends.problem.topology
@@ -63,12 +76,12 @@ def _check_alone(
 
     def add(use: int) -> None:
         other = rows[pairs[use]]
-        held_by = f"by chunk {sends.chunk[other]} until {timeline.show(end[pairs[use]])}"
+        held_by = f"by chunk {sends.chunk[other]} until {timeline.show(int(end[pairs[use]]))}"
         what = "the link"
         if kind is ViolationKind.SHARED_OVERLAP:
             what = f"shared capacity {names[place[use]]}"
             held_by += f" on {topology.link_name(int(sends.link[other]))}"
-        begins = timeline.show(begin[use])
+        begins = timeline.show(int(begin[use]))
         detail = f"begins at {begins} while {what} is held {held_by}"
         timeline.note(findings, sends, kind, int(rows[use]), detail)
 

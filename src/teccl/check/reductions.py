@@ -122,7 +122,7 @@ class _Replay:
             elif action == _MERGE:
                 place, arrived = writes[subject], value[carriers[subject]]
                 if held[place] & arrived:
-                    self._note_double(subject, held[place] & arrived)
+                    self._note_double(subject, self.sends.dst[subject], held[place] & arrived)
                 held[place] |= arrived
             elif action == _REPLACE:
                 self._replace(writes[subject], value[carriers[subject]], subject, time)
@@ -162,9 +162,9 @@ class _Replay:
         broken = np.zeros(len(self.transfers.root), dtype=bool)
         broken[self.transfers.index[mixed_transfers(self.sends, self.transfers)]] = True
         unreached = (self.transfers.leaves < 0) & ~self.sends.from_gpu
-        return np.where(
-            broken[self.transfers.index] | unreached | (root < 0), len(root), carrier
-        ).tolist()
+        wrong = broken[self.transfers.index] | unreached | (root < 0)
+        carriers: list[int] = np.where(wrong, len(root), carrier).tolist()
+        return carriers
 
     def _entering(self, rows: IntArray) -> dict[int, list[int]]:
         """Sends that enter each passage of the given sends."""
@@ -178,7 +178,7 @@ class _Replay:
         total = 0
         for entry in self.entering.get(int(self.transfers.leaves[row]), []):
             if total & self.value[entry]:
-                self._note_double(row, total & self.value[entry])
+                self._note_double(row, self.sends.src[row], total & self.value[entry])
             total |= self.value[entry]
         return total
 
@@ -190,29 +190,32 @@ class _Replay:
             # Of two copies of one instant the smaller may as well have come first.
             if when == time and not (arrived & ~before) and not (older & ~arrived):
                 return
-            self._note(row, ViolationKind.LOST_CONTRIBUTION, self.sends.dst, lost, "overwrites")
+            where, whose = self._name(self.sends.dst[row]), self._whose(row, lost)
+            detail = f"overwrites at {where} the contribution of {whose}"
+            self.faults.append((row, ViolationKind.LOST_CONTRIBUTION, detail))
         self.replaced[place] = (time, before)
         self.held[place] = arrived
 
-    def _note_double(self, row: int, twice: int) -> None:
-        self._note(row, ViolationKind.DOUBLE_REDUCTION, self.sends.dst, twice, "adds twice")
+    def _note_double(self, row: int, node: int, twice: int) -> None:
+        detail = f"adds the contribution of {self._whose(row, twice)} twice at {self._name(node)}"
+        self.faults.append((row, ViolationKind.DOUBLE_REDUCTION, detail))
 
     def _note_empty(self, row: int) -> None:
         kind, verb = ViolationKind.NOTHING_TO_SEND, "holds nothing of it to send"
-        if self.own[self.accumulators.reads[row]] and not self.timeline.is_grid:
+        if self.own[self.accumulators.reads[row]]:
             kind, verb = ViolationKind.NOT_READY, "sends its own contribution before it is ready"
-        name = self.sends.problem.topology.nodes[self.sends.src[row]].name
         start = self.timeline.show(self.timeline.start[row])
-        self.faults.append((row, kind, f"{name} {verb} at {start}"))
+        self.faults.append((row, kind, f"{self._name(self.sends.src[row])} {verb} at {start}"))
 
-    def _note(self, row: int, kind: ViolationKind, node: IntArray, bits: int, verb: str) -> None:
-        problem = self.sends.problem
-        sources = problem.chunks.sources(int(self.sends.chunk[row]))
-        first = problem.topology.nodes[sources[(bits & -bits).bit_length() - 1]].name
-        more = f" and {bits.bit_count() - 1} more" if bits.bit_count() > 1 else ""
-        where = problem.topology.nodes[node[row]].name
-        detail = f"{verb} the contribution of {first}{more} on its way to {where}"
-        self.faults.append((row, kind, detail))
+    def _name(self, node: int) -> str:
+        return self.sends.problem.topology.nodes[node].name
+
+    def _whose(self, row: int, bits: int) -> str:
+        """Name the first of some contributions and count the others."""
+        sources = self.sends.problem.chunks.sources(int(self.sends.chunk[row]))
+        first = self._name(sources[(bits & -bits).bit_length() - 1])
+        more = bits.bit_count() - 1
+        return f"{first} and {more} more" if more else first
 
 
 def _check_results(

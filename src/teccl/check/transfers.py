@@ -6,6 +6,7 @@ A transfer is a tree of hops joined at passages. Its roots leave GPUs, its leave
 
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import pairwise
 
 import numpy as np
 
@@ -101,7 +102,7 @@ class Transfers:
         total = values.copy()
         order = np.argsort(self.level, kind="stable")
         cuts = np.searchsorted(self.level[order], np.arange(1, self.level.max(initial=0) + 2))
-        for begin, end in zip(cuts, cuts[1:], strict=False):
+        for begin, end in pairwise(cuts):
             rows = order[begin:end]
             total[rows] += total[self.entry[self.leaves[rows]]]
         return total
@@ -232,5 +233,6 @@ def separate_roots(sends: Sends, transfers: Transfers) -> IntArray:
             lower = passage[side[joined]]
             changed |= bool((lower < label[joined]).any())
             label[joined] = np.minimum(label[joined], lower)
-    apart = label[rows] != label[transfers.root[transfers.index[rows]]]
-    return rows[apart & sends.from_gpu[rows]]
+    first = transfers.root[transfers.index[rows]]
+    apart: IntArray = rows[(label[rows] != label[first]) & sends.from_gpu[rows]]
+    return apart

@@ -1,6 +1,4 @@
-"""verify: does a schedule do what its problem asks, by the rules, and nothing else?"""
-
-from typing import Literal
+"""verify: whether a schedule does what its problem asks, by the rules."""
 
 import numpy as np
 
@@ -84,7 +82,7 @@ def _check_finish(schedule: Schedule, timeline: Timeline, findings: Findings) ->
 
 def _message(violations: tuple[Violation, ...]) -> str:
     """Return one line that names the first violations."""
-    more = len(violations) - _SHOWN
     named = "; ".join(str(violation) for violation in violations[:_SHOWN])
-    count: Literal["violation", "violations"] = "violation" if len(violations) == 1 else "violations"
-    return f"{len(violations)} {count}: {named}" + (f"; and {more} more" if more > 0 else "")
+    more = len(violations) - _SHOWN
+    count = "1 violation" if len(violations) == 1 else f"{len(violations)} violations"
+    return f"{count}: {named}" + (f"; and {more} more" if more > 0 else "")

@@ -53,6 +53,8 @@ class ViolationKind(StrEnum):
     @property
     def on_grid(self) -> "ViolationKind":
         """The kind that says the same of epochs."""
+        if self.value.startswith("grid-"):
+            return self
         return ViolationKind(f"grid-{self.value}")
 
 

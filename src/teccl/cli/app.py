@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from teccl import __version__
-from teccl.cli.errors import ExitCode, print_error, report
+from teccl.cli.errors import ExitCode, UsageError, print_error, report
 from teccl.cli.groups import CONTEXT_SETTINGS, CommandGroup, require_command
 
 
@@ -24,6 +24,8 @@ def run(arguments: list[str]) -> int:
     settings = Settings(debug=os.environ.get("TECCL_DEBUG", "") not in ("", "0"))
     _accept_any_text()
     try:
+        if not {"--show-completion", "--install-completion"}.isdisjoint(arguments):
+            _check_shell()
         command = typer.main.get_command(build_app())
         code = command.main(arguments, prog_name="teccl", standalone_mode=False, obj=settings)
     except SystemExit as end:
@@ -67,14 +69,32 @@ def _global_options(
     context: typer.Context,
     version: Annotated[  # noqa: ARG001, its callback does the work
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show tracebacks of errors (or set TECCL_DEBUG=1).")
+        bool,
+        typer.Option(
+            "--debug", metavar="", help="Show tracebacks of errors (or set TECCL_DEBUG=1)."
+        ),
     ] = False,
 ) -> None:
     context.obj.debug |= debug
     require_command(context)
+
+
+def _check_shell() -> None:
+    """Refuse completion where nothing tells which shell it is for."""
+    import shellingham
+
+    try:
+        shellingham.detect_shell()
+    except (shellingham.ShellDetectionFailure, NotImplementedError, OSError):
+        raise UsageError(
+            "no shell found to complete for; _TECCL_COMPLETE=source_bash teccl "
+            "(or source_zsh, source_fish) prints the script"
+        ) from None
 
 
 def _accept_any_text() -> None:

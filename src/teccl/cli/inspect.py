@@ -3,10 +3,14 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
 from teccl.cli.errors import CommandFailed, ExitCode
-from teccl.cli.options import JsonOption, QuietOption, ScheduleArgument, check_output
+from teccl.cli.options import (
+    JsonOption,
+    QuietOption,
+    ScheduleArgument,
+    check_output,
+    output_option,
+)
 
 if TYPE_CHECKING:
     from teccl.check import Replay, Violation
@@ -43,7 +47,7 @@ def simulate(
     file: ScheduleArgument,
     output: Annotated[
         str | None,
-        typer.Option("-o", "--output", help="Save the schedule with the replay's times here."),
+        output_option("Save the schedule with the replay's times, .json or .json.gz."),
     ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
@@ -111,15 +115,17 @@ def _headline(schedule: "Schedule") -> str:
 
 
 def _schedule_document(schedule: "Schedule") -> dict[str, Any]:
+    from teccl.cli.output import plain_number
+
     problem = schedule.problem
     return {
         "method": schedule.method,
         "topology": problem.topology.name,
         "collective": problem.demand.title,
         "num_gpus": problem.num_gpus,
-        "size_bytes": float(problem.size_bytes),
+        "size_bytes": plain_number(problem.size_bytes),
         "num_chunks": problem.num_chunks,
-        "chunk_bytes": float(problem.chunk_bytes),
+        "chunk_bytes": plain_number(problem.chunk_bytes),
         "num_sends": len(schedule),
         "finish_time_s": schedule.finish_time_s,
     }

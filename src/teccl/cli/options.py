@@ -1,8 +1,8 @@
 """Options that several commands share, and how their text is read and completed."""
 
-from collections.abc import Callable
+import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -29,34 +29,33 @@ TopologyArgument = Annotated[
 ScheduleArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="A schedule file.", show_default=False)
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print no table and no progress.")
-]
 
 
-def whole_number(low: int, high: int = 10**9) -> Callable[[str], int]:
-    """Return a reader of whole numbers within bounds."""
+def flag(*names: str, help_text: str) -> Any:
+    """Return an option without a value."""
+    return typer.Option(*names, metavar="", help=help_text, rich_help_panel="Output")
 
-    def read(text: str) -> int:
-        if isinstance(text, int):
-            return text
-        digits = text.strip().removeprefix("+")
-        if digits.isascii() and digits.isdigit() and len(digits) <= 20:
-            number = int(digits)
-            if low <= number <= high:
-                return number
-        raise ValueError(f"{text[:40]!r} is not a whole number from {low} to {high}")
 
-    return read
+def output_option(help_text: str) -> Any:
+    """Return the option that names the file to write."""
+    return typer.Option(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help=help_text,
+        show_default=False,
+        rich_help_panel="Output",
+    )
+
+
+JsonOption = Annotated[bool, flag("--json", help_text="Print one JSON object.")]
+QuietOption = Annotated[bool, flag("--quiet", "-q", help_text="Print no table and no progress.")]
 
 
 def check_output(path: str | None, suffixes: tuple[str, ...] = SCHEDULE_SUFFIXES) -> Path | None:
     """Refuse an output file that could not be written, before any work is done for it."""
     if path is None:
         return None
-    import os
-
     target = Path(path)
     if not path.strip() or "\0" in path or not target.name:
         raise UsageError(f"output file {path[:80]!r} is not a file name; give for example out.json")

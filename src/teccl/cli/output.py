@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 import typer
@@ -12,6 +13,7 @@ from teccl.cli.errors import CommandFailed, ExitCode, one_line
 
 # A pipe has no width: wide enough that no cell is ever cut.
 _PIPE_WIDTH = 100_000
+_PIECE = 2**15
 
 
 def emit(text: str) -> None:
@@ -21,8 +23,11 @@ def emit(text: str) -> None:
     """
     if sys.stdout is None or not text:
         return
+    text = text if text.endswith("\n") else text + "\n"
     try:
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        # An unbuffered stream (PYTHONUNBUFFERED) does not notice that a long write was cut short.
+        for start in range(0, len(text), _PIECE):
+            sys.stdout.write(text[start : start + _PIECE])
         sys.stdout.flush()
     except BrokenPipeError:
         _drop_output()
@@ -38,31 +43,40 @@ def emit_json(document: Any) -> None:
     emit(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, title: str = "") -> str:
-    """Lay rows out in columns: with colour and rules on a terminal, else plain.
+def plain_number(value: Fraction) -> int | float:
+    """Return a rational as JSON has it: whole numbers stay whole."""
+    return int(value) if value.denominator == 1 else float(value)
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Lay rows out in columns: with rules on a terminal, else plain.
 
     Cells are text, never markup, so a name such as ``[red]`` is printed as it is. Columns whose
-    heading starts with ``>`` are set flush right.
+    heading starts with ``>`` are set flush right; without headings there is no head.
     """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    terminal = sys.stdout is not None and sys.stdout.isatty()
+    ruled = any(columns) and _is_terminal()
     grid = Table(
-        title=title or None,
-        title_justify="left",
-        box=box.SIMPLE_HEAD if terminal else None,
+        box=box.SIMPLE_HEAD if ruled else None,
         pad_edge=False,
+        padding=(0, 2, 0, 0),
         show_header=any(columns),
         header_style="bold",
     )
-    for column in columns:
+    for i, column in enumerate(columns):
         right = column.startswith(">")
-        grid.add_column(column.removeprefix(">"), justify="right" if right else "left")
+        grid.add_column(
+            column.removeprefix(">"),
+            justify="right" if right else "left",
+            style="" if any(columns) or i else "bold",
+            no_wrap=not _is_terminal() or i == 0,
+        )
     for row in rows:
         grid.add_row(*(Text(one_line(str(cell))) for cell in row))
-    return _render(grid, terminal=terminal)
+    return _render(grid)
 
 
 def pairs(rows: Sequence[tuple[str, object]]) -> str:
@@ -70,13 +84,21 @@ def pairs(rows: Sequence[tuple[str, object]]) -> str:
     return table(("", ""), rows)
 
 
-def _render(renderable: Any, *, terminal: bool) -> str:
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def _render(renderable: Any) -> str:
+    from io import StringIO
+
     from rich.console import Console
 
-    console = Console(file=sys.stdout, width=None if terminal else _PIPE_WIDTH, highlight=False)
-    with console.capture() as capture:
-        console.print(renderable)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+    text = StringIO()
+    # Without a file of its own, rich takes the width from the terminal; a pipe has none.
+    width = None if _is_terminal() else _PIPE_WIDTH
+    console = Console(file=text, force_terminal=_is_terminal(), width=width, highlight=False)
+    console.print(renderable)
+    return "\n".join(line.rstrip() for line in text.getvalue().splitlines()).strip("\n")
 
 
 def _drop_output() -> None:

@@ -1,13 +1,21 @@
 """`teccl topology`: list, show, check and draw."""
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from teccl.cli.errors import UsageError
 from teccl.cli.groups import new_group
-from teccl.cli.options import JsonOption, QuietOption, TopologyArgument, check_output
+from teccl.cli.options import (
+    JsonOption,
+    QuietOption,
+    TopologyArgument,
+    check_output,
+    flag,
+    output_option,
+)
 
 if TYPE_CHECKING:
     from teccl.topology import Topology
@@ -36,25 +44,23 @@ def list_presets(as_json: JsonOption = False) -> None:
 
     known = presets().values()
     if as_json:
-        emit_json(
-            [
-                {"name": p.name, "summary": p.summary, "parameters": dict(p.parameters)}
-                for p in known
-            ]
-        )
+        emit_json({"presets": [asdict(preset) for preset in known]})
         return
-    rows = [(p.name, " ".join(f"{k}={v}" for k, v in p.parameters.items()), p.summary) for p in known]
+    rows = [
+        (p.name, " ".join(f"{k}={v}" for k, v in p.parameters.items()), p.summary) for p in known
+    ]
     emit(table(("preset", "parameters", "what it is"), rows))
     emit("\nUse: preset:key=value,key=value, for example ndv2:chassis=2 or torus:dims=4x4,alpha=0")
 
 
 def show(
     topology: TopologyArgument,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the topology file as JSON.")] = False,
-    as_yaml: Annotated[bool, typer.Option("--yaml", help="Print the topology file as YAML.")] = False,
-    every: Annotated[bool, typer.Option("--all", help="Show every node and link.")] = False,
+    *,
+    every: Annotated[bool, flag("--all", help_text="Show every node and link.")] = False,
+    as_json: Annotated[bool, flag("--json", help_text="Print the topology file as JSON.")] = False,
+    as_yaml: Annotated[bool, flag("--yaml", help_text="Print the topology file as YAML.")] = False,
     output: Annotated[
-        str | None, typer.Option("-o", "--output", help="Save the topology file here.")
+        str | None, output_option("Save the topology file: .yaml, .yml or .json, also .gz.")
     ] = None,
     quiet: QuietOption = False,
 ) -> None:
@@ -73,7 +79,9 @@ def show(
         _emit_tables(network, None if every else MAX_ROWS)
 
 
-def check(topology: TopologyArgument, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
+def check(
+    topology: TopologyArgument, as_json: JsonOption = False, quiet: QuietOption = False
+) -> None:
     """Check a topology file or preset and count what is in it."""
     from teccl.cli.output import emit, emit_json, pairs
     from teccl.topology import Topology
@@ -90,12 +98,7 @@ def check(topology: TopologyArgument, as_json: JsonOption = False, quiet: QuietO
 
 def draw(
     topology: TopologyArgument,
-    output: Annotated[
-        str,
-        typer.Option(
-            "-o", "--output", help="Where to save: .svg, or .dot for Graphviz.", show_default=False
-        ),
-    ],
+    output: Annotated[str, output_option("Where to save the drawing: .svg, or .dot for Graphviz.")],
     quiet: QuietOption = False,
 ) -> None:
     """Draw a topology as a picture."""
@@ -188,8 +191,10 @@ def _summary_document(summary: "TopologySummary") -> dict[str, object]:
 def _summary_rows(summary: "TopologySummary") -> list[tuple[str, object]]:
     from teccl.units import format_bandwidth, format_duration
 
-    reach = "yes" if summary.is_strongly_connected else (
-        f"no, they fall into {summary.num_gpu_components} sets"
+    reach = (
+        "yes"
+        if summary.is_strongly_connected
+        else (f"no, they fall into {summary.num_gpu_components} sets")
     )
     rows: list[tuple[str, object]] = [
         ("gpus", summary.num_gpus),

@@ -15,6 +15,7 @@ hyper-edge         at once                                 the slowest link's   
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -37,10 +38,23 @@ class Leg(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """How one chunk size travels a leg, relative to its start."""
+    """How one chunk size travels a leg, relative to its start.
 
-    offsets: tuple[int, ...]
-    lengths: tuple[int, ...]
+    Parameters
+    ----------
+    uses
+        What it holds: calendar, offset and length.
+    hops
+        Link and offset of each send.
+    rate
+        Rate of the slowest link.
+    travel
+        Time until the arrival.
+    """
+
+    uses: tuple[tuple[Calendar, int, int], ...]
+    hops: tuple[tuple[int, int], ...]
+    rate: int
     travel: int
 
 
@@ -86,7 +100,7 @@ class Booking:
         self._legs: dict[Route, tuple[Leg, ...]] = {}
         self._timings: dict[tuple[Route, int], Timing] = {}
         self._held: dict[tuple[int, int], int] = {}
-        self._relayed: dict[tuple[int, int], int] = {}
+        self._copied: set[tuple[int, int]] = set()
         self._rows: list[tuple[int, int, int, int, int, bool]] = []
         self._transfers = 0
 
@@ -123,7 +137,8 @@ class Booking:
         chunk
             What travels.
         route
-            Links from a GPU that has it to a GPU; GPUs between them store and forward it.
+            Links from a GPU that has it to a GPU. GPUs between them store and forward it; a partial
+            sum must not meet another one there.
         earliest
             Start no earlier; None is when the first GPU has the chunk with all contributions.
         reduce
@@ -132,17 +147,24 @@ class Booking:
         legs = self.legs(route)
         now = self.available(chunk, legs[0].src) if earliest is None else earliest
         for position, leg in enumerate(legs):
-            is_last = position == len(legs) - 1
-            if reduce:
-                now = self._after_relays(chunk, leg, now)
-            start, now = self._book(chunk, leg, now, reduce=reduce and is_last)
-            if reduce and position > 0:
-                self._relayed[chunk, leg.src] = start
-            self._note_arrival(chunk, leg.dst, now, reduce=reduce and is_last)
+            joins = reduce and position == len(legs) - 1
+            now = self._book(chunk, leg, now, reduce=joins)
+            if joins:
+                self._note_contribution(chunk, leg.dst, now)
+            elif not reduce:
+                self._note_copy(chunk, leg.dst, now)
         return now
 
-    def _is_source(self, chunk: int, node: int) -> bool:
-        return node in self._sets[self._source_set[chunk]]
+    def deliver(self, chunk: int, route: Route) -> None:
+        """Book a copy along the part of a route that lies after the last GPU that received one.
+
+        Does nothing if the end of the route is that GPU.
+        """
+        legs = self.legs(route)
+        reached = [i for i, leg in enumerate(legs) if (chunk, leg.dst) in self._copied]
+        rest = legs[reached[-1] + 1 :] if reached else legs
+        if rest:
+            self.carry(chunk, tuple(link for leg in rest for link in leg.links))
 
     def sends(self) -> SendArray:
         """Return all booked sends."""
@@ -170,55 +192,42 @@ class Booking:
                 "capacity twice at once; use --transit store-and-forward"
             )
 
-    def _after_relays(self, chunk: int, leg: Leg, start: int) -> int:
-        """Delay a partial sum that would overwrite another one waiting in the same relay."""
-        last_read = self._relayed.get((chunk, leg.dst))
-        if last_read is None:
-            return start
-        travel = self._timing(leg.links, self._size[chunk], start).travel
-        return max(start, last_read + 1 - travel)
+    def _is_source(self, chunk: int, node: int) -> bool:
+        return node in self._sets[self._source_set[chunk]]
 
-    def _note_arrival(self, chunk: int, node: int, time: int, *, reduce: bool) -> None:
+    def _note_contribution(self, chunk: int, node: int, time: int) -> None:
         key = (chunk, node)
-        if reduce:
-            own = self._held.get(key)
-            if own is None and self._is_source(chunk, node):
-                own = self.available(chunk, node)
-            self._held[key] = time if own is None else max(own, time)
-        elif self._reduces[chunk]:
-            # The result replaces the partial sum that was there.
-            self._held[key] = time
-        else:
-            self._held[key] = min(time, self._held.get(key, time))
+        has_own = key in self._held or self._is_source(chunk, node)
+        self._held[key] = max(time, self.available(chunk, node)) if has_own else time
 
-    def _book(self, chunk: int, leg: Leg, earliest: int, *, reduce: bool) -> tuple[int, int]:
-        """Book one leg; return its start and arrival."""
-        size = self._size[chunk]
-        rate = min(self._link_rates[link] for link in leg.links)
-        start = earliest
+    def _note_copy(self, chunk: int, node: int, time: int) -> None:
+        key = (chunk, node)
+        # A result replaces the partial sum that was there; of two copies the first counts.
+        replaces = self._reduces[chunk] and key not in self._copied
+        self._held[key] = time if replaces else min(time, self._held.get(key, time))
+        self._copied.add(key)
+
+    def _book(self, chunk: int, leg: Leg, earliest: int, *, reduce: bool) -> int:
+        """Book one leg and return its arrival."""
+        size, start = self._size[chunk], earliest
         while True:
             timing = self._timing(leg.links, size, start)
-            later = self._first_free(leg.links, timing, start, rate)
+            rate, later = timing.rate, start
+            for calendar, offset, length in timing.uses:
+                later = calendar.first_free(later + offset, length, rate) - offset
             if later == start:
                 break
             start = later
-        for link, offset, length in zip(leg.links, timing.offsets, timing.lengths, strict=True):
-            for calendar in self._calendars[link]:
-                calendar.add(start + offset, length, rate)
+        for calendar, offset, length in timing.uses:
+            calendar.add(start + offset, length, rate)
+        for link, offset in timing.hops:
             self._rows.append((chunk, link, self._transfers, 0, start + offset, reduce))
         self._transfers += 1
-        return start, start + timing.travel
-
-    def _first_free(self, links: Route, timing: Timing, start: int, rate: int) -> int:
-        """Return `start`, or a later time before which some hop finds its link taken."""
-        for link, offset, length in zip(links, timing.offsets, timing.lengths, strict=True):
-            for calendar in self._calendars[link]:
-                start = calendar.first_free(start + offset, length, rate) - offset
-        return start
+        return start + timing.travel
 
     def _timing(self, links: Route, size: int, start: int) -> Timing:
         if self._has_profiles:
-            return self._timing_with_profiles(links, size, start)
+            return self._profiled_timing(links, size, start)
         key = (links, size)
         timing = self._timings.get(key)
         if timing is None:
@@ -228,15 +237,14 @@ class Booking:
     def _fixed_timing(self, links: Route, size: int) -> Timing:
         hold = [self._hold[link][size] for link in links]
         alpha = [self._alpha[link] for link in links]
-        slowest = (max(hold),) * len(links)
-        if self.problem.switch is SwitchMode.HYPER_EDGE:
-            return Timing((0,) * len(links), slowest, slowest[0] + sum(alpha))
-        if self.problem.transit is Transit.CUT_THROUGH:
-            return Timing(_running_sums(alpha), slowest, slowest[0] + sum(alpha))
-        whole = [a + h for a, h in zip(alpha, hold, strict=True)]
-        return Timing(_running_sums(whole), tuple(hold), sum(whole))
+        if not self._is_circuit:
+            whole = [a + h for a, h in zip(alpha, hold, strict=True)]
+            return self._pack(links, _running_sums(whole), hold, sum(whole))
+        at_once = self.problem.switch is SwitchMode.HYPER_EDGE
+        offsets = [0] * len(links) if at_once else _running_sums(alpha)
+        return self._pack(links, offsets, [max(hold)] * len(links), max(hold) + sum(alpha))
 
-    def _timing_with_profiles(self, links: Route, size: int, start: int) -> Timing:
+    def _profiled_timing(self, links: Route, size: int, start: int) -> Timing:
         """Store and forward over links whose rate depends on when the hop starts."""
         topology, now = self.problem.topology, start
         offsets, lengths = [], []
@@ -246,15 +254,23 @@ class Booking:
             offsets.append(now - start)
             lengths.append(length)
             now += length + self._alpha[link]
-        return Timing(tuple(offsets), tuple(lengths), now - start)
+        return self._pack(links, offsets, lengths, now - start)
+
+    def _pack(
+        self, links: Route, offsets: Sequence[int], lengths: Sequence[int], travel: int
+    ) -> Timing:
+        hops = tuple(zip(links, offsets, strict=True))
+        uses = tuple(
+            (calendar, offset, length)
+            for (link, offset), length in zip(hops, lengths, strict=True)
+            for calendar in self._calendars[link]
+        )
+        return Timing(uses, hops, min(self._link_rates[link] for link in links), travel)
 
 
-def _running_sums(values: Sequence[int]) -> tuple[int, ...]:
-    """Return what lies before each value."""
-    sums = [0]
-    for value in values[:-1]:
-        sums.append(sums[-1] + value)
-    return tuple(sums)
+def _running_sums(values: Sequence[int]) -> list[int]:
+    """Return the sum of what lies before each value."""
+    return [0, *accumulate(values[:-1])]
 
 
 def _whole_rates(problem: Problem) -> list[int]:

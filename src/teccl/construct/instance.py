@@ -54,9 +54,10 @@ class Routes:
     def __len__(self) -> int:
         return len(self.src)
 
-    def route_links(self, route: int) -> IntArray:
-        """Links of a route, first to last."""
-        return self.links[self.link_start[route] : self.link_start[route + 1]]
+    def ways(self) -> list[tuple[int, ...]]:
+        """Links of each route, first to last."""
+        links, starts = self.links.tolist(), self.link_start.tolist()
+        return [tuple(links[a:b]) for a, b in zip(starts, starts[1:], strict=False)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,20 +85,38 @@ class Instance:
     routes: Routes
 
     @staticmethod
-    def build(problem: Problem, grid: TimeGrid | None = None) -> "Instance":
-        """Express a problem in picoseconds or, with a grid, in epochs."""
+    def build(
+        problem: Problem,
+        grid: TimeGrid | None = None,
+        *,
+        ways: Sequence[tuple[int, ...]] | None = None,
+        size: int = 0,
+    ) -> "Instance":
+        """Express a problem in picoseconds or, with a grid, in epochs.
+
+        Parameters
+        ----------
+        problem
+            What is to be scheduled; its links must be those of the grid's problem, either way
+            round.
+        grid
+            Epochs to count in.
+        ways
+            Passages to use instead of those found here.
+        size
+            Which of the chunk sizes to time, off the grid.
+        """
         topology = problem.topology
         if grid is None:
-            hold, latency = problem.transmission_ps[:, 0], topology.alpha_ps
+            hold, latency = problem.transmission_ps[:, size], topology.alpha_ps
             slots = np.ones(topology.num_links + len(topology.shared), dtype=np.int64)
             ready = problem.ready_ps()
         else:
-            hold, latency = grid.kappa, grid.delta
+            hold, latency = _longest_kappa(problem, grid), grid.delta
             shared = [grid.chunks_per_epoch(rate) for rate in topology.shared.values()]
             slots = np.concatenate([grid.capacity, np.array(shared, dtype=np.int64)])
             ready = _ready_epochs(problem, grid)
         timing = _Timing(problem, grid, hold, latency)
-        ways = _switch_ways(problem)
         return Instance(
             problem=problem,
             grid=grid,
@@ -105,13 +124,21 @@ class Instance:
             latency=latency,
             slots=slots,
             ready=ready,
-            routes=_pack_routes(problem, ways, timing),
+            routes=_pack_routes(problem, ways or _switch_ways(problem), timing),
         )
 
     @property
     def num_resources(self) -> int:
         """Links and shared capacities."""
         return len(self.slots)
+
+
+def _longest_kappa(problem: Problem, grid: TimeGrid) -> IntArray:
+    """Kappa of each link at the lowest rate its profile ever gives."""
+    if not problem.topology.has_profiles:
+        return grid.kappa
+    slowest = [min(r for _, r in problem.topology.rate_steps(link)) for link in problem.topology.links]
+    return np.array([grid.epochs_to_send(rate) for rate in slowest], dtype=np.int64)
 
 
 def _ready_epochs(problem: Problem, grid: TimeGrid) -> IntArray:
@@ -241,7 +268,7 @@ class _Timing:
         return self.grid.epochs_of_latency(sum(self.links[e].alpha for e in way))
 
 
-def _pack_routes(problem: Problem, ways: list[tuple[int, ...]], timing: _Timing) -> Routes:
+def _pack_routes(problem: Problem, ways: Sequence[tuple[int, ...]], timing: _Timing) -> Routes:
     topology = problem.topology
     capacity_index = {name: i for i, name in enumerate(topology.shared)}
     shares = [

@@ -6,23 +6,12 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray
+from teccl.construct.plan import Plan
 from teccl.problem import SwitchMode
 
 MAX_LEVELS = 5
 
 BitArray = npt.NDArray[np.uint64]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """Deliveries in integer time, before they become a `Schedule`.
-
-    Each row is (chunk, route, start, transfer, shared): rows with the same transfer are one
-    passage through switches, of which the first `shared` links are another row's too.
-    """
-
-    rows: IntArray
-    finish: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

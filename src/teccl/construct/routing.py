@@ -1,119 +1,249 @@
-"""Cheapest routes between GPUs, by latency plus transmission of one chunk."""
+"""Compiled routing: paths and trees under prices that grow with the load of each resource."""
 
-import math
-from collections.abc import Iterable, Sequence
-from fractions import Fraction
-from typing import Any
-
+import numba as nb
 import numpy as np
-import numpy.typing as npt
 
-from teccl.construct.booking import Route
-from teccl.topology import Topology
-from teccl.units import PICOSECONDS
-
-FloatArray = npt.NDArray[np.float64]
+# Prices are capped, so that a resource far over its target stays comparable to others.
+_MAX_EXPONENT = 60.0
 
 
-class Router:
-    """Finds cheapest routes, whose inner nodes must be allowed to pass traffic on.
+@nb.njit(cache=True)
+def _price(load, target, steepness):
+    return np.exp(min(steepness * (load / target - 1.0), _MAX_EXPONENT))
 
-    Parameters
-    ----------
-    topology
-        The network.
-    size
-        Bytes of the chunk whose transmission counts.
-    relays
-        Nodes that routes may pass through; None for all.
-    links
-        Links that routes may use; None for all.
+
+@nb.njit(cache=True)
+def _charge(via, sign, res_start, res, hold, load, price, target, steepness):
+    """Add (or take away) the load of a tree's routes and set the prices anew."""
+    for v in range(len(via)):
+        if via[v] >= 0:
+            for i in range(res_start[via[v]], res_start[via[v] + 1]):
+                load[res[i]] += sign * hold[i]
+                price[res[i]] = _price(load[res[i]], target, steepness)
+
+
+@nb.njit(cache=True)
+def _is_overloaded(via, res_start, res, load, target):
+    """Whether a tree uses a resource that is over its target."""
+    for v in range(len(via)):
+        if via[v] >= 0:
+            for i in range(res_start[via[v]], res_start[via[v] + 1]):
+                if load[res[i]] > target:
+                    return True
+    return False
+
+
+@nb.njit(cache=True)
+def _cost(route, res_start, res, hold, price):
+    cost = 0.0
+    for i in range(res_start[route], res_start[route + 1]):
+        cost += hold[i] * price[res[i]]
+    return cost
+
+
+@nb.njit(cache=True)
+def _shuffle(order, state):
+    """Shuffle in place; xorshift, the same on every machine."""
+    for i in range(len(order) - 1, 0, -1):
+        state ^= state << np.uint64(13)
+        state ^= state >> np.uint64(7)
+        state ^= state << np.uint64(17)
+        j = np.int64(state % np.uint64(i + 1))
+        order[i], order[j] = order[j], order[i]
+    return state
+
+
+@nb.njit(cache=True)
+def lay_trees(
+    root,
+    goal,
+    goals,
+    may_relay,
+    outward,
+    paired,
+    route_src,
+    route_dst,
+    route_length,
+    res_start,
+    res,
+    res_hold,
+    slots,
+    out_start,
+    out_routes,
+    in_start,
+    in_routes,
+    blend,
+    length_weight,
+    target,
+    steepness,
+    passes,
+    seed,
+):
+    """Lay a tree between every root and its goal nodes so that the fullest resource is least full.
+
+    The first pass lays short trees; each later one takes up the trees on overloaded resources,
+    one after another, and lays them again where prices are low. `outward`
+    trees lead from the root; inward ones to it. With `paired` every root gets an inward tree
+    (side 0) and an outward one (side 1), and the root itself may move among its goal nodes.
+    `blend` one makes every branch a cheapest path, zero the whole tree cheap. Nodes that are no
+    goal may pass data on where `may_relay` says so.
+
+    Returns per tree, side and node the route that joins the node to the tree on the root's side,
+    -1 where none, and the load of the fullest resource; infinite when a goal is out of reach.
     """
+    num_nodes = len(out_start) - 1
+    num = len(root)
+    sides = 2 if paired else 1
+    trees = np.full((num, sides, num_nodes), -1, dtype=np.int32)
+    roots = root.copy()
+    load = np.zeros(len(slots), dtype=np.float64)
+    hold = np.empty(len(res), dtype=np.float64)
+    for i in range(len(res)):
+        hold[i] = res_hold[i] / slots[res[i]]
+    price = np.full(len(slots), _price(0.0, target, steepness))
+    best_load = np.inf
+    best_trees = trees.copy()
+    state = np.uint64(seed * 2654435761 + 88172645463325252)
+    order = np.arange(num)
+    scratch = np.full((sides, num_nodes), -1, dtype=np.int32)
+    chosen = np.full((sides, num_nodes), -1, dtype=np.int32)
+    for iteration in range(passes):
+        state = _shuffle(order, state)
+        for index in range(num):
+            k = order[index]
+            if iteration > 0:
+                over = False
+                for side in range(sides):
+                    over = over or _is_overloaded(trees[k, side], res_start, res, load, target)
+                if not over:
+                    continue
+            for side in range(sides):
+                _charge(
+                    trees[k, side], -1.0, res_start, res, hold, load, price, target, steepness
+                )
+            best_cost, best_root = np.inf, roots[k]
+            wanted = goals[goal[k]]
+            tries = 3 if paired and iteration > 0 else 1
+            for attempt in range(tries):
+                candidate = roots[k]
+                if attempt > 0:
+                    state ^= state << np.uint64(13)
+                    state ^= state >> np.uint64(7)
+                    state ^= state << np.uint64(17)
+                    places = np.flatnonzero(wanted)
+                    candidate = places[np.int64(state % np.uint64(len(places)))]
+                cost = 0.0
+                for side in range(sides):
+                    away = outward if sides == 1 else side == 1
+                    cost += _grow_tree(
+                        candidate, away, wanted, may_relay, route_src, route_dst, route_length,
+                        res_start, res, hold, price,
+                        out_start if away else in_start, out_routes if away else in_routes,
+                        blend, length_weight if iteration > 0 else 1.0 + length_weight,
+                        1.0 if iteration > 0 else 0.0, scratch[side],
+                    )
+                    # The first side's load counts when the second grows.
+                    _charge(
+                        scratch[side], 1.0, res_start, res, hold, load, price, target, steepness
+                    )
+                for side in range(sides):
+                    _charge(
+                        scratch[side], -1.0, res_start, res, hold, load, price, target, steepness
+                    )
+                if cost < best_cost or attempt == 0:
+                    best_cost, best_root = cost, candidate
+                    chosen[:] = scratch
+            if best_cost == np.inf:
+                return best_trees, roots, np.inf
+            roots[k] = best_root
+            trees[k] = chosen
+            for side in range(sides):
+                _charge(
+                    chosen[side], 1.0, res_start, res, hold, load, price, target, steepness
+                )
+        peak = load.max()
+        if peak < best_load * (1 - 1e-9):
+            best_load = peak
+            best_trees[:] = trees
+    return best_trees, roots, best_load
 
-    def __init__(
-        self,
-        topology: Topology,
-        size: Fraction,
-        *,
-        relays: Iterable[int] | None = None,
-        links: Sequence[int] | None = None,
-    ) -> None:
-        nodes = range(topology.num_nodes)
-        may_relay = set(nodes if relays is None else relays)
-        # Routes into a node that may not relay end in a second vertex of it, which none leaves.
-        self._sinks = [node if node in may_relay else node + len(nodes) for node in nodes]
-        self._graph, self._link_of = _graph(
-            topology, link_costs(topology, size), self._sinks, links
-        )
-        # Per source: cost of each vertex and the vertex before it. Lists, because single entries
-        # of arrays are slow to read.
-        self._trees: dict[int, tuple[list[float], list[int]]] = {}
 
-    def cost(self, src: int, dst: int) -> float:
-        """Picoseconds of the cheapest route, infinite without one."""
-        return self._tree(src)[0][self._sinks[dst]]
-
-    def costs(self, nodes: Sequence[int]) -> FloatArray:
-        """Return the matrix of costs between nodes, infinite where there is no route."""
-        self._grow_trees([node for node in nodes if node not in self._trees])
-        sinks = [self._sinks[node] for node in nodes]
-        return np.array([self._trees[node][0] for node in nodes])[:, sinks]
-
-    def route(self, src: int, dst: int) -> Route | None:
-        """Return the links of the cheapest route, None without one."""
-        cost, before = self._tree(src)
-        node = self._sinks[dst]
-        if src == dst or cost[node] == math.inf:
-            return None
-        links = []
-        while node != src:
-            previous = before[node]
-            links.append(self._link_of[previous, node])
-            node = previous
-        return tuple(reversed(links))
-
-    def _tree(self, src: int) -> tuple[list[float], list[int]]:
-        if src not in self._trees:
-            self._grow_trees([src])
-        return self._trees[src]
-
-    def _grow_trees(self, sources: list[int]) -> None:
-        from scipy.sparse.csgraph import dijkstra
-
-        if not sources:
-            return
-        distance, before = dijkstra(self._graph, indices=sources, return_predecessors=True)
-        for row, source in enumerate(sources):
-            self._trees[source] = (distance[row].tolist(), before[row].tolist())
-
-
-def link_costs(topology: Topology, size: Fraction) -> list[int]:
-    """Picoseconds that one chunk takes over each link, latency included."""
-    kinds = [(rate, link.alpha) for rate, link in zip(topology.rates, topology.links, strict=True)]
-    # Rational arithmetic is slow and few kinds of links occur.
-    cost = {
-        (rate, alpha): max(1, round((size / rate + alpha) * PICOSECONDS))
-        for rate, alpha in set(kinds)
-    }
-    return [cost[kind] for kind in kinds]
-
-
-def _graph(
-    topology: Topology, costs: Sequence[int], sinks: Sequence[int], links: Sequence[int] | None
-) -> tuple[Any, dict[tuple[int, int], int]]:
-    """Return the graph in which links lead into their far node's sink, and the link of each edge.
-
-    Of parallel links the cheapest counts.
-    """
-    from scipy.sparse import csr_array
-
-    ends = list(zip(topology.link_src.tolist(), topology.link_dst.tolist(), strict=True))
-    link_of: dict[tuple[int, int], int] = {}
-    for link in range(topology.num_links) if links is None else links:
-        edge = (ends[link][0], sinks[ends[link][1]])
-        if edge not in link_of or costs[link] < costs[link_of[edge]]:
-            link_of[edge] = link
-    vertices = np.array(list(link_of), dtype=np.int64).reshape(-1, 2)
-    weights = np.array([costs[link] for link in link_of.values()], dtype=np.float64)
-    shape = (2 * topology.num_nodes, 2 * topology.num_nodes)
-    return csr_array((weights, (vertices[:, 0], vertices[:, 1])), shape=shape), link_of
+@nb.njit(cache=True)
+def _grow_tree(
+    root,
+    outward,
+    wanted,
+    may_relay,
+    route_src,
+    route_dst,
+    route_length,
+    res_start,
+    res,
+    hold,
+    price,
+    adjacent_start,
+    adjacent,
+    blend,
+    length_weight,
+    load_weight,
+    via,
+):
+    """Grow one tree by cheapest additions, then cut branches without a goal; returns its cost."""
+    num_nodes = len(via)
+    inside = np.zeros(num_nodes, dtype=np.bool_)
+    best = np.full(num_nodes, np.inf)
+    paid = np.zeros(num_nodes, dtype=np.float64)
+    far = np.zeros(num_nodes, dtype=np.float64)
+    entry = np.full(num_nodes, -1, dtype=np.int64)
+    sequence = np.empty(num_nodes, dtype=np.int64)
+    count = 0
+    left = 0
+    for v in range(num_nodes):
+        via[v] = -1
+        if wanted[v] and v != root:
+            left += 1
+    u = root
+    inside[u] = True
+    while left > 0:
+        if u == root or may_relay[u] or wanted[u]:
+            for i in range(adjacent_start[u], adjacent_start[u + 1]):
+                r = adjacent[i]
+                v = route_dst[r] if outward else route_src[r]
+                if inside[v] or not (wanted[v] or may_relay[v]):
+                    continue
+                cost = blend * paid[u]
+                if load_weight > 0.0:
+                    cost += load_weight * _cost(r, res_start, res, hold, price)
+                cost += length_weight * (far[u] + route_length[r])
+                if cost < best[v]:
+                    best[v] = cost
+                    entry[v] = r
+        u = -1
+        for v in range(num_nodes):
+            if not inside[v] and entry[v] >= 0 and (u < 0 or best[v] < best[u]):
+                u = v
+        if u < 0:
+            return np.inf
+        r = entry[u]
+        near = route_src[r] if outward else route_dst[r]
+        if load_weight > 0.0:
+            paid[u] = paid[near] + load_weight * _cost(r, res_start, res, hold, price)
+        far[u] = far[near] + route_length[r]
+        via[u] = r
+        inside[u] = True
+        sequence[count] = u
+        count += 1
+        if wanted[u]:
+            left -= 1
+    total = 0.0
+    needed = np.zeros(num_nodes, dtype=np.bool_)
+    for index in range(count - 1, -1, -1):
+        v = sequence[index]
+        if wanted[v] or needed[v]:
+            near = route_src[via[v]] if outward else route_dst[via[v]]
+            needed[near] = True
+            total += _cost(via[v], res_start, res, hold, price)
+            total += length_weight * route_length[via[v]]
+        else:
+            via[v] = -1
+    return total

@@ -1,16 +1,12 @@
 """Tasks: transfers with the transfers they wait for, from plans and back to schedules."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray
-from teccl.construct.multicast import Plan
-from teccl.problem import Problem
-from teccl.schedule import Schedule, send_array
-from teccl.timegrid import TimeGrid
+from teccl.construct.plan import Plan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,14 +25,16 @@ class Tasks:
         CSR list of receiving GPUs and when they have it.
     src
         Sending GPU.
-    priority
-        Least first.
+    start
+        When the plan starts it.
+    feeder
+        Task that brings the chunk to the sender, -1 at a source; None when chunk and sender say.
     """
 
     chunk: IntArray
     reduce: npt.NDArray[np.bool_]
     src: IntArray
-    priority: IntArray
+    start: IntArray
     hop_start: IntArray
     hop_link: IntArray
     hop_offset: IntArray
@@ -47,19 +45,20 @@ class Tasks:
     out_start: IntArray
     out_node: IntArray
     out_length: IntArray
+    feeder: IntArray | None = None
 
     def __len__(self) -> int:
         return len(self.chunk)
 
 
-def tasks_of_plan(
-    instance: Instance, plan: Plan, *, reduce: bool = False
-) -> Tasks:
+def tasks_of_plan(instance: Instance, plan: Plan) -> Tasks:
     """Gather a plan's rows into tasks on an instance with the same routes.
 
     The instance may measure time differently: a plan made in epochs becomes tasks in picoseconds.
     """
-    rows = plan.rows[np.lexsort((plan.rows[:, 4], plan.rows[:, 3]))]
+    by_transfer = np.lexsort((plan.rows[:, 4], plan.rows[:, 3]))
+    rows = plan.rows[by_transfer]
+    reduce = np.zeros(len(rows), dtype=bool) if plan.reduce is None else plan.reduce[by_transfer]
     routes = instance.routes
     _, task_of_row = np.unique(rows[:, 3], return_inverse=True)
     count = int(task_of_row.max(initial=-1)) + 1
@@ -72,9 +71,9 @@ def tasks_of_plan(
     res_owner = np.repeat(task_of_row, routes.res_start[route + 1] - routes.res_start[route] - skip)
     return Tasks(
         chunk=rows[first, 0],
-        reduce=np.full(count, reduce),
+        reduce=reduce[first],
         src=routes.src[route[first]],
-        priority=rows[first, 2],
+        start=rows[first, 2],
         hop_start=np.searchsorted(hop_owner, np.arange(count + 1)),
         hop_link=routes.links[hop],
         hop_offset=routes.link_offset[hop],
@@ -85,21 +84,8 @@ def tasks_of_plan(
         out_start=np.searchsorted(task_of_row, np.arange(count + 1)),
         out_node=routes.dst[route],
         out_length=routes.length[route],
+        feeder=plan.feeder,
     )
-
-
-def concatenate(parts: Sequence[Tasks]) -> Tasks:
-    """Put several task sets together, in order."""
-    columns = {}
-    for name in ("chunk", "reduce", "src", "priority", "hop_link", "hop_offset", "res",
-                 "res_offset", "res_hold", "out_node", "out_length"):
-        columns[name] = np.concatenate([getattr(part, name) for part in parts])
-    for name in ("hop_start", "res_start", "out_start"):
-        starts = [getattr(part, name) for part in parts]
-        ends = np.cumsum([0, *(s[-1] for s in starts)])
-        pieces = [s[:-1] + end for s, end in zip(starts, ends[:-1], strict=True)]
-        columns[name] = np.concatenate([*pieces, [ends[-1]]]).astype(np.int64)
-    return Tasks(**columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +106,9 @@ def precedence(instance: Instance, tasks: Tasks) -> Precedence:
     copy waits for the one arrival that brings the chunk (or, after a reduction, for all).
     """
     problem = instance.problem
+    release = instance.ready[problem.chunks.tenant[tasks.chunk], tasks.src]
+    if tasks.feeder is not None:
+        return _explicit_precedence(tasks, tasks.feeder, release)
     num_chunks = len(problem.chunks)
     owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.out_start))
     arrival_key = tasks.out_node * num_chunks + tasks.chunk[owner]
@@ -135,7 +124,6 @@ def precedence(instance: Instance, tasks: Tasks) -> Precedence:
     keep = ~(tasks.reduce[waiter] & ~tasks.reduce[before]) & (before != waiter)
     feeder, waiter, before = feeder[keep], waiter[keep], before[keep]
     by_task = np.argsort(before, kind="stable")
-    release = instance.ready[problem.chunks.tenant[tasks.chunk], tasks.src]
     return Precedence(
         waits=np.bincount(waiter, minlength=len(tasks)),
         next_start=np.searchsorted(before[by_task], np.arange(len(tasks) + 1)),
@@ -145,42 +133,138 @@ def precedence(instance: Instance, tasks: Tasks) -> Precedence:
     )
 
 
+def _explicit_precedence(tasks: Tasks, feeder: IntArray, release: IntArray) -> Precedence:
+    """Every task waits for the one that feeds it and for nothing else."""
+    waiter = np.flatnonzero(feeder >= 0)
+    before = feeder[waiter]
+    by_task = np.argsort(before, kind="stable")
+    return Precedence(
+        waits=(feeder >= 0).astype(np.int64),
+        next_start=np.searchsorted(before[by_task], np.arange(len(tasks) + 1)),
+        next_task=waiter[by_task],
+        next_lag=tasks.out_length[before[by_task]],
+        # What a relay passes on is never its own, so only first legs wait for ready times.
+        release=np.where(feeder >= 0, 0, release),
+    )
+
+
 def schedule_tasks(
     instance: Instance,
     tasks: Tasks,
     *,
-    priority: IntArray | None = None,
-    in_order: bool = False,
-) -> tuple[IntArray, int]:
-    """Schedule tasks by priority; returns their starts and the finish time.
+    key: IntArray,
+    weight: float = 0.0,
+    order: Precedence | None = None,
+) -> IntArray:
+    """List-schedule tasks, the least key first; returns their starts.
 
-    With `in_order` each task is placed after all of lower priority value, which repeats a known
-    order exactly; otherwise whatever is ready may go first.
+    `weight` counts the work left on a task's other resources against its key.
     """
+    from teccl.construct.listing import list_schedule
+
+    order = precedence(instance, tasks) if order is None else order
+    start: IntArray = list_schedule(
+        *_resource_columns(tasks), *_arcs(order), order.release, key, weight, *_slots(instance)
+    )
+    return start
+
+
+def replay_tasks(instance: Instance, tasks: Tasks, *, key: IntArray) -> IntArray:
+    """Place tasks one after another in the order of their keys, each as early as possible."""
     from teccl.construct.kernels import replay
+
+    order = precedence(instance, tasks)
+    start: IntArray = replay(
+        *_resource_columns(tasks),
+        *_arcs(order),
+        order.release,
+        np.argsort(key, kind="stable"),
+        *_slots(instance),
+    )
+    return start
+
+
+def finish_time(tasks: Tasks, start: IntArray) -> int:
+    """Last arrival; a very late time when some task was not placed."""
+    if not len(start):
+        return 0
+    if start.min() < 0:
+        return 2**61
+    return int((np.repeat(start, np.diff(tasks.out_start)) + tasks.out_length).max())
+
+
+def justify(
+    instance: Instance, tasks: Tasks, start: IntArray, *, rounds: int, weight: float = 0.0
+) -> IntArray:
+    """Schedule backwards from the end and forwards again, each in the other's order.
+
+    A task that was early without need moves late, which makes room; repeating both directions
+    shortens most schedules (double justification).
+    """
     from teccl.construct.listing import list_schedule
 
     order = precedence(instance, tasks)
-    slot_start = np.concatenate([[0], np.cumsum(instance.slots)]).astype(np.int64)
-    priority = tasks.priority if priority is None else priority
-    start = (replay if in_order else list_schedule)(
+    length, mirrored, arcs = _mirror(tasks, order)
+    best, best_finish = start, finish_time(tasks, start)
+    for _ in range(rounds):
+        back = list_schedule(
+            *mirrored, *arcs, np.zeros_like(order.release), -(start + length), weight,
+            *_slots(instance),
+        )
+        if back.min(initial=0) < 0:
+            break
+        start = schedule_tasks(
+            instance, tasks, key=-(back + length), weight=weight, order=order
+        )
+        finish = finish_time(tasks, start)
+        if finish >= best_finish:
+            break
+        best, best_finish = start, finish
+    return best
+
+
+def _mirror(
+    tasks: Tasks, order: Precedence
+) -> tuple[IntArray, tuple[IntArray, ...], tuple[IntArray, ...]]:
+    """Return each task's length, and resources and arcs as seen when time runs backwards."""
+    count = len(tasks)
+    length = np.zeros(count, dtype=np.int64)
+    out_owner = np.repeat(np.arange(count), np.diff(tasks.out_start))
+    res_owner = np.repeat(np.arange(count), np.diff(tasks.res_start))
+    np.maximum.at(length, out_owner, tasks.out_length)
+    np.maximum.at(length, res_owner, tasks.res_offset + tasks.res_hold)
+    before = np.repeat(np.arange(count), np.diff(order.next_start))
+    after = order.next_task
+    lag = length[after] - length[before] + order.next_lag
+    by_after = np.argsort(after, kind="stable")
+    offset = length[res_owner] - tasks.res_offset - tasks.res_hold
+    by_offset = np.lexsort((offset, res_owner))
+    mirrored = (
         tasks.res_start,
-        tasks.res,
-        tasks.res_offset,
-        tasks.res_hold,
-        order.waits,
-        order.next_start,
-        order.next_task,
-        order.next_lag,
-        order.release,
-        np.argsort(priority, kind="stable") if in_order else priority,
-        slot_start,
-        np.zeros(int(slot_start[-1]), dtype=np.int64),
+        tasks.res[by_offset],
+        offset[by_offset],
+        tasks.res_hold[by_offset],
     )
-    if len(start) and start.min() < 0:
-        raise AssertionError("some task waits for itself")
-    ends = np.repeat(start, np.diff(tasks.out_start)) + tasks.out_length
-    return start, int(ends.max(initial=0))
+    arcs = (
+        np.bincount(before, minlength=count),
+        np.searchsorted(after[by_after], np.arange(count + 1)),
+        before[by_after],
+        lag[by_after],
+    )
+    return length, mirrored, arcs
+
+
+def _resource_columns(tasks: Tasks) -> tuple[IntArray, ...]:
+    return tasks.res_start, tasks.res, tasks.res_offset, tasks.res_hold
+
+
+def _arcs(order: Precedence) -> tuple[IntArray, ...]:
+    return order.waits, order.next_start, order.next_task, order.next_lag
+
+
+def _slots(instance: Instance) -> tuple[IntArray, IntArray]:
+    starts = np.concatenate([[0], np.cumsum(instance.slots)]).astype(np.int64)
+    return starts, np.zeros(int(starts[-1]), dtype=np.int64)
 
 
 def task_tails(instance: Instance, tasks: Tasks) -> IntArray:
@@ -208,34 +292,6 @@ def _depths(order: Precedence) -> IntArray:
         frontier = np.unique(reached[waits[reached] == 0])
         level += 1
     return depth
-
-
-def to_schedule(
-    problem: Problem,
-    tasks: Tasks,
-    start: IntArray,
-    *,
-    method: str,
-    grid: TimeGrid | None = None,
-    epoch: IntArray | None = None,
-) -> Schedule:
-    """Turn scheduled tasks into a schedule; `epoch` gives each hop's epoch on a grid."""
-    hops = np.diff(tasks.hop_start)
-    owner = np.repeat(np.arange(len(tasks)), hops)
-    sends = send_array(
-        tasks.chunk[owner],
-        tasks.hop_link,
-        start[owner] + tasks.hop_offset,
-        transfer=owner,
-        reduce=tasks.reduce[owner],
-        epoch=0 if epoch is None else epoch,
-    )
-    return Schedule(problem=problem, sends=sends, grid=grid, method=method)
-
-
-def with_priority(tasks: Tasks, priority: IntArray) -> Tasks:
-    """Return the same tasks with other priorities."""
-    return replace(tasks, priority=priority)
 
 
 def _ranges(low: IntArray, high: IntArray) -> IntArray:

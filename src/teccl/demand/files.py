@@ -32,17 +32,21 @@ _CHUNK_KEYS = ("source", "sources", "destinations", "reduce")
 
 def load_demand(path: Path) -> Demand:
     """Read a demand file; CSV is an AllToAllv matrix of bytes."""
-    if ".csv" in [suffix.lower() for suffix in path.suffixes]:
-        text = files.read_text(path, DemandError)
-        try:
-            rows = [row for row in csv.reader(io.StringIO(text)) if any(map(str.strip, row))]
-        except csv.Error as problem:
-            raise DemandError(f"{path}: not valid CSV: {problem}") from None
-        if not rows:
-            raise DemandError(f"{path} is empty; give a row of bytes for each rank")
-        matrix = _read_matrix([[cell.strip() for cell in row] for row in rows], str(path))
-        return Demand(tenants=(Tenant(collective=Collective.ALLTOALLV, matrix=matrix),))
-    return demand_from_dict(files.read_document(path, DemandError), where=str(path))
+    with files.naming(path, DemandError):
+        if ".csv" in [suffix.lower() for suffix in path.suffixes]:
+            return _demand_from_csv(files.read_text(path, DemandError), str(path))
+        return demand_from_dict(files.read_document(path, DemandError), where=str(path))
+
+
+def _demand_from_csv(text: str, where: str) -> Demand:
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text)) if any(map(str.strip, row))]
+    except csv.Error as problem:
+        raise DemandError(f"{where}: not valid CSV: {problem}") from None
+    if not rows:
+        raise DemandError(f"{where} is empty; give a row of bytes for each rank")
+    matrix = _read_matrix([[cell.strip() for cell in row] for row in rows], where)
+    return Demand(tenants=(Tenant(collective=Collective.ALLTOALLV, matrix=matrix),))
 
 
 def save_demand(demand: Demand, path: Path) -> None:

@@ -41,7 +41,8 @@ def load_topology(path: Path) -> Topology:
     document = files.read_document(path, TopologyError)
     stem = path.name.split(".")[0]
     name = stem if stem.isprintable() and stem.strip() and not stem.isdigit() else "topology"
-    return topology_from_dict(document, where=str(path), default_name=name[:MAX_NAME])
+    with files.naming(path, TopologyError):
+        return topology_from_dict(document, where=str(path), default_name=name[:MAX_NAME])
 
 
 def save_topology(topology: Topology, path: Path) -> None:

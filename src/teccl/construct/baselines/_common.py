@@ -1,12 +1,13 @@
 """What the baselines share: who takes part, which chunks there are, and booking a list of hops."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from teccl.construct.baselines._routing import Router
 from teccl.construct.booking import Booking, Route
-from teccl.construct.routing import Router
 from teccl.demand import Collective
 from teccl.problem import Problem
 from teccl.schedule.model import SendArray
@@ -90,7 +91,7 @@ def non_members(problem: Problem, members: Iterable[int]) -> list[int]:
 def blocked_sum(
     problem: Problem, members: Sequence[int], pairs: Iterable[tuple[int, int]]
 ) -> str | None:
-    """Return what a baseline cannot do if a pair has no way for partial sums, or None.
+    """Return what a baseline cannot do if partial sums cannot go where it wants, or None.
 
     Parameters
     ----------
@@ -103,11 +104,28 @@ def blocked_sum(
     """
     router = _sum_router(problem, members)
     has_way = np.isfinite(router.costs(members))
-    for i, j in pairs:
+    nodes, distinct = problem.topology.nodes, sorted(set(pairs))
+    for i, j in distinct:
         if not has_way[i, j]:
-            names = [problem.topology.nodes[members[k]].name for k in (i, j)]
-            return f"has no way for partial sums from {names[0]} to {names[1]} past other members"
+            ends = f"from {nodes[members[i]].name} to {nodes[members[j]].name}"
+            return f"has no way for partial sums {ends} past other members"
+    # A relay has one accumulator: two partial sums that wait in it would mix.
+    relays = Counter(
+        relay for i, j in distinct for relay in _relays(problem, router, members[i], members[j])
+    )
+    crowded = next((relay for relay, count in relays.items() if count > 1), None)
+    if crowded is not None:
+        return f"would mix partial sums in {nodes[crowded].name}, which takes no part"
     return None
+
+
+def _relays(problem: Problem, router: Router, src: int, dst: int) -> list[int]:
+    """Return the GPUs between the ends of the cheapest route."""
+    topology = problem.topology
+    if len(topology.gpus) == problem.num_gpus:
+        return []
+    inner = [int(topology.link_dst[link]) for link in router.route(src, dst) or ()][:-1]
+    return [node for node in inner if not topology.nodes[node].is_switch]
 
 
 def _sum_router(problem: Problem, members: Iterable[int]) -> Router:
@@ -127,5 +145,8 @@ def book_hops(problem: Problem, hops: Iterable[Hop], members: Iterable[int]) -> 
             route = (sums if reduce else copies).route(src, dst)
             assert route is not None, "reachability is checked before any method runs"
             known[src, dst, reduce] = route
-        booking.carry(chunk, route, reduce=reduce)
+        if reduce:
+            booking.carry(chunk, route, reduce=True)
+        else:
+            booking.deliver(chunk, route)
     return booking.sends()

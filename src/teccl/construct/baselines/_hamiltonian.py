@@ -26,7 +26,7 @@ def may_have_cycle(adjacency: BoolMatrix) -> bool:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
-    graph = csr_array(adjacency)
+    graph = csr_array(adjacency.astype(np.int8))
     count, _ = connected_components(graph, directed=True, connection="strong")
     return count == 1 and cycle_cover(adjacency) is not None
 

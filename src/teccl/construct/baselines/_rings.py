@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.baselines._hamiltonian import hamiltonian_cycle, may_have_cycle
+from teccl.construct.baselines._routing import Router
 from teccl.construct.booking import Route
-from teccl.construct.routing import Router
 from teccl.topology import Topology
 
 Order = list[int]

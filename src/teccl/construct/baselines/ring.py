@@ -15,8 +15,8 @@ from teccl.construct.baselines._common import (
     team_of,
 )
 from teccl.construct.baselines._rings import Ring, widest_ring
+from teccl.construct.baselines._routing import Router
 from teccl.construct.booking import Booking
-from teccl.construct.routing import Router
 from teccl.demand import Collective
 from teccl.problem import Problem
 from teccl.schedule.model import SendArray

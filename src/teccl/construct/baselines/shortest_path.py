@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from teccl.construct.baselines._common import refuse_options
+from teccl.construct.baselines._routing import Router
 from teccl.construct.booking import Booking, Leg
-from teccl.construct.routing import Router
 from teccl.demand import Collective
 from teccl.problem import Problem
 from teccl.schedule.model import SendArray
@@ -27,6 +27,8 @@ class Delivery(NamedTuple):
 
 def refusal(problem: Problem) -> str | None:
     """Return what the method cannot do for a problem, or None."""
+    if not problem.copy and any(_copies_result(problem, chunk) for chunk in _sums(problem)):
+        return "copies the result of a sum, which --no-copy forbids"
     return refuse_options(problem, COLLECTIVES, any_demand=True)
 
 
@@ -47,9 +49,20 @@ def _sums(problem: Problem) -> list[int]:
 
 
 def _root(problem: Problem, chunk: int) -> int:
-    """Return the destination in which a sum is formed; blocks take turns."""
-    wanted = problem.chunks.destinations(chunk)
-    return int(wanted[problem.chunks.block[chunk] % len(wanted)])
+    """Return the destination in which a sum is formed, one that contributes if there is any.
+
+    Blocks take turns.
+    """
+    wanted = problem.chunks.destinations(chunk).tolist()
+    sources = set(problem.chunks.sources(chunk).tolist())
+    roots = [node for node in wanted if node in sources] or wanted
+    return int(roots[problem.chunks.block[chunk] % len(roots)])
+
+
+def _copies_result(problem: Problem, chunk: int) -> bool:
+    """Whether a GPU that only received a sum would have to send it more than once."""
+    is_source = _root(problem, chunk) in problem.chunks.sources(chunk)
+    return not is_source and len(_others(problem, chunk)) > 0
 
 
 def _others(problem: Problem, chunk: int) -> list[int]:

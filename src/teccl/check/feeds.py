@@ -1,0 +1,89 @@
+"""Feeds: from which arrival, or from its own data, a GPU sends a copied chunk."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from teccl.check._arrays import IntArray, new_run
+from teccl.check.sends import Sends
+from teccl.check.timeline import Timeline
+from teccl.errors import ScheduleError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feeds:
+    """What sends that leave GPUs wait for.
+
+    Parameters
+    ----------
+    feeder
+        Per send, the send whose arrival feeds it, -1 where none does.
+    not_before
+        Per send, when its GPU's own data is ready, 0 where it sends no own data.
+    """
+
+    feeder: IntArray
+    not_before: IntArray
+
+    def same_as(self, other: "Feeds") -> bool:
+        """Whether every send waits for the same."""
+        same = np.array_equal(self.feeder, other.feeder)
+        return same and np.array_equal(self.not_before, other.not_before)
+
+
+def feeds_of(sends: Sends, timeline: Timeline) -> Feeds:
+    """Choose for each send what its GPU held first: its own data or the earliest arrival.
+
+    Where nothing may be copied, the i-th forward of a chunk is fed by its i-th arrival.
+
+    Raises
+    ------
+    ScheduleError
+        If a GPU sends what it never holds.
+    """
+    feeder = np.full(len(sends), -1, dtype=np.int64)
+    not_before = np.zeros(len(sends), dtype=np.int64)
+    leaving = np.flatnonzero(sends.from_gpu & ~sends.combines)
+    arriving = np.flatnonzero(sends.to_gpu & ~sends.combines)
+    # Ties go by names that stay the same when sends are re-timed, so that replays repeat.
+    order = np.lexsort((sends.link[arriving], sends.transfer[arriving], timeline.arrival[arriving]))
+    arriving = arriving[order]
+    arriving = arriving[np.argsort(_keys(sends, arriving, sends.dst), kind="stable")]
+    is_source = sends.is_source(sends.chunk[leaving], sends.src[leaving])
+    place = np.zeros(len(leaving), dtype=np.int64)
+    if not sends.problem.copy:
+        place = np.where(is_source, 0, _place_in_line(sends, timeline, leaving))
+    found = _nth_arrival(sends, arriving, leaving, place)
+    ready = timeline.own_ready(sends, leaving)
+    own = is_source & ((found < 0) | (ready <= timeline.arrival[found]))
+    if (~own & (found < 0)).any():
+        raise ScheduleError("a gpu sends what it does not hold; verify the schedule first")
+    feeder[leaving] = np.where(own, -1, found)
+    not_before[leaving] = np.where(own, ready, 0)
+    return Feeds(feeder=feeder, not_before=not_before)
+
+
+def _keys(sends: Sends, rows: IntArray, node: IntArray) -> IntArray:
+    return sends.keys(sends.chunk[rows], node[rows])
+
+
+def _place_in_line(sends: Sends, timeline: Timeline, leaving: IntArray) -> IntArray:
+    """How many sends of the same chunk left the same GPU before each."""
+    key = _keys(sends, leaving, sends.src)
+    order = np.lexsort((sends.link[leaving], sends.transfer[leaving], timeline.start[leaving], key))
+    begins = np.flatnonzero(new_run(key[order]))
+    run = np.cumsum(new_run(key[order])) - 1
+    place = np.empty(len(leaving), dtype=np.int64)
+    place[order] = np.arange(len(leaving)) - begins[run]
+    return place
+
+
+def _nth_arrival(sends: Sends, arriving: IntArray, leaving: IntArray, place: IntArray) -> IntArray:
+    """Return the send that brings the place-th arrival at each leaving send's GPU, or -1."""
+    if not len(arriving):
+        return np.full(len(leaving), -1, dtype=np.int64)
+    keys, wanted = _keys(sends, arriving, sends.dst), _keys(sends, leaving, sends.src)
+    found = np.searchsorted(keys, wanted) + place
+    inside = np.minimum(found, len(keys) - 1)
+    is_there = (found < len(keys)) & (keys[inside] == wanted)
+    return np.where(is_there, arriving[inside], -1)

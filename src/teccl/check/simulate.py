@@ -1,0 +1,150 @@
+"""simulate: the exact replay of a schedule's order at the earliest times."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from teccl.check._arrays import IntArray
+from teccl.check.bodies import CANNOT_KEEP, least_starts
+from teccl.check.feeds import feeds_of
+from teccl.check.profiled import least_profiled_starts
+from teccl.check.relations import Relations, order_of
+from teccl.check.sends import Sends
+from teccl.check.timeline import Timeline, check_handoffs, physical_timeline
+from teccl.check.transfers import Transfers, check_shapes
+from teccl.check.violation import Findings
+from teccl.errors import ScheduleError
+from teccl.problem import Problem
+from teccl.schedule.model import Schedule
+from teccl.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """A schedule re-timed.
+
+    Parameters
+    ----------
+    schedule
+        The same sends at their earliest times.
+    finish_ps
+        Picoseconds until the last arrival.
+    tenant_finish_ps
+        The same for each tenant's chunks.
+    """
+
+    schedule: Schedule
+    finish_ps: int
+    tenant_finish_ps: tuple[int, ...]
+
+
+def simulate(schedule: Schedule, *, topology: Topology | None = None) -> Replay:
+    """Replay a schedule: keep its order and begin every send as early as that allows.
+
+    What follows another on a link or shared capacity keeps following it; a send waits for the
+    arrival that feeds it; passages through switches stay whole; a reduction finds the same
+    contributions; under a buffer limit the order of arrivals and departures at each GPU stays.
+    No send of a correct schedule becomes later, and the result is correct again.
+
+    Parameters
+    ----------
+    schedule
+        A correct schedule.
+    topology
+        Replay on the same nodes and links with other rates and latencies. The order is that of
+        the schedule on its own links. Epochs and bounds do not carry over.
+
+    Raises
+    ------
+    ScheduleError
+        If the schedule breaks the rules its order rests on, or `topology` has other links or
+        rates on which the order cannot be kept.
+    """
+    problem = schedule.problem if topology is None else _moved(schedule.problem, topology)
+    sends = Sends.of(schedule)
+    transfers = Transfers.of(sends)
+    original = physical_timeline(sends, transfers, schedule.sends["start_ps"])
+    relations = _order(sends, transfers, original)
+    replayed = _settle(sends, transfers, problem.topology, original, relations)
+    if (replayed.start >= relations.before_time).any():
+        raise ScheduleError(CANNOT_KEEP)
+    rows = schedule.sends.copy()
+    rows["start_ps"] = replayed.start
+    retimed = replace(schedule, problem=problem, sends=rows, claimed_finish_ps=None)
+    if topology is not None:
+        retimed = replace(retimed, grid=None, bound=None)
+    tenants = np.zeros(len(problem.demand.tenants), dtype=np.int64)
+    np.maximum.at(tenants, problem.chunks.tenant[sends.chunk], replayed.arrival)
+    return Replay(
+        schedule=retimed,
+        finish_ps=int(replayed.arrival.max(initial=0)),
+        tenant_finish_ps=tuple(tenants.tolist()),
+    )
+
+
+def _moved(problem: Problem, topology: Topology) -> Problem:
+    """Return the problem on other rates."""
+    old = problem.topology
+    ends = [(link.src, link.dst, link.shares) for link in old.links]
+    if topology.nodes != old.nodes or ends != [(e.src, e.dst, e.shares) for e in topology.links]:
+        raise ScheduleError(
+            f"{topology!r} has other nodes or links than {old!r}; change rates and alphas only"
+        )
+    return replace(problem, topology=topology)
+
+
+def _order(sends: Sends, transfers: Transfers, original: Timeline) -> Relations:
+    """Return the order of a schedule that keeps the rules the order rests on."""
+    findings = Findings(sends.problem)
+    check_shapes(sends, transfers, findings)
+    check_handoffs(sends, transfers, original, findings)
+    found = findings.all()
+    if found:
+        raise ScheduleError(f"{found[0]}; verify the schedule first")
+    relations = order_of(sends, transfers, original)
+    if not relations.with_feeds(feeds_of(sends, original)).are_kept(original):
+        raise ScheduleError("a gpu sends what it does not hold yet; verify the schedule first")
+    return relations
+
+
+def _settle(
+    sends: Sends,
+    transfers: Transfers,
+    topology: Topology,
+    original: Timeline,
+    relations: Relations,
+) -> Timeline:
+    """Replay until every send is fed by what its GPU holds first.
+
+    The first round takes that from the schedule. If another arrival has become the first by then,
+    the next round lets it feed; each round's times satisfy the next round's relations, so times
+    only fall and the rounds end. What they end with is the same whatever the schedule's own slack.
+    """
+    timeline, feeds = original, feeds_of(sends, original)
+    while True:
+        fed = relations.with_feeds(feeds)
+        start = _solve(sends, transfers, topology, original, fed)
+        timeline = physical_timeline(sends, transfers, start, topology)
+        next_feeds = feeds_of(sends, timeline)
+        if next_feeds.same_as(feeds):
+            return timeline
+        feeds = next_feeds
+
+
+def _solve(
+    sends: Sends,
+    transfers: Transfers,
+    topology: Topology,
+    original: Timeline,
+    relations: Relations,
+) -> IntArray:
+    if not topology.has_profiles:
+        return least_starts(sends, transfers, topology, original, relations)
+    start = least_profiled_starts(sends, transfers, topology, original, relations)
+    if start is not None:
+        return start
+    # Changing rates and an order that ties sends in circles can make labels creep. The
+    # schedule's own times keep the order too.
+    if topology is not sends.problem.topology:
+        raise ScheduleError(CANNOT_KEEP)
+    return original.start

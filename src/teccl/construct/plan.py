@@ -1,0 +1,39 @@
+"""Plan: deliveries in integer time, before they become a schedule."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Which chunk takes which route when.
+
+    Parameters
+    ----------
+    rows
+        Rows (chunk, route, start, transfer, shared). Rows with the same transfer are one passage
+        through switches, of which the first `shared` links are another row's too.
+    finish
+        Last arrival.
+    reduce
+        Per row, whether the receiver combines what arrives; None for never.
+    feeder
+        Per row, the row that brings the chunk to its sender, -1 at a source. None when the chunk
+        and the sender say it, because no node receives a chunk twice.
+    """
+
+    rows: IntArray
+    finish: int = 0
+    reduce: npt.NDArray[np.bool_] | None = None
+    feeder: IntArray | None = None
+
+
+def single_rows(chunk: IntArray, route: IntArray, start: IntArray | int = 0) -> IntArray:
+    """Return rows of which each is a transfer of its own."""
+    rows = np.zeros((len(chunk), 5), dtype=np.int64)
+    rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3] = chunk, route, start, np.arange(len(chunk))
+    return rows

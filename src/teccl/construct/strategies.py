@@ -1,0 +1,335 @@
+"""Strategies: which constructions to try for a demand, best first, one schedule after another."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from teccl.construct.instance import Instance, IntArray
+from teccl.construct.multicast import Tables, greedy
+from teccl.construct.plan import Plan
+from teccl.construct.restricted import delivery_paths, path_plan, rigid_plans
+from teccl.construct.reversal import can_reverse, reversed_plan
+from teccl.construct.symmetry import find_group, is_symmetric_demand, symmetric_plans
+from teccl.construct.tasks import (
+    Tasks,
+    finish_time,
+    justify,
+    precedence,
+    replay_tasks,
+    schedule_tasks,
+    task_tails,
+    tasks_of_plan,
+)
+from teccl.construct.trees import laid_plan
+from teccl.demand import Collective, Demand
+from teccl.problem import Problem
+
+# Deliveries that greedy runs may make in all for one problem: work that is the same everywhere.
+GREEDY_WORK = {"quick": 30_000, "normal": 300_000, "thorough": 12_000_000}
+# Tasks that list scheduling may place in all.
+LISTING_WORK = {"quick": 20_000, "normal": 300_000, "thorough": 8_000_000}
+MAX_STARTS = {"quick": 2, "normal": 24, "thorough": 400}
+# A gap below which no other construction is tried.
+GOOD_ENOUGH = {"quick": 0.02, "normal": 0.005, "thorough": 0.0}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much deterministic work to put into one problem."""
+
+    level: str = "normal"
+    seed: int = 0
+
+    def greedy_runs(self, deliveries: int) -> int:
+        """Greedy runs that the work allows, at least two."""
+        runs = GREEDY_WORK[self.level] // max(1, deliveries)
+        return max(2, min(runs, MAX_STARTS[self.level]))
+
+    def is_good(self, finish: int, target: int) -> bool:
+        """Whether a finish is so near the bound that other constructions need not be tried."""
+        return finish <= target * (1 + GOOD_ENOUGH[self.level])
+
+    def listing_runs(self, tasks: int) -> int:
+        """List schedules that the work allows, at least one."""
+        runs = LISTING_WORK[self.level] // max(1, tasks)
+        return max(1, min(runs, MAX_STARTS[self.level]))
+
+
+def plans(instance: Instance, *, target: int, effort: Effort) -> Iterator[Plan]:
+    """Yield plans for an instance, each better than the ones before.
+
+    Parameters
+    ----------
+    instance
+        What is to be scheduled.
+    target
+        A lower bound in the instance's time; reaching it ends the search.
+    effort
+        How much to try.
+    """
+    best = 2**61
+    for plan in _candidates(instance, target=target, effort=effort):
+        if plan.finish < best:
+            best = plan.finish
+            yield plan
+        if effort.is_good(best, target):
+            return
+
+
+def _candidates(instance: Instance, *, target: int, effort: Effort) -> Iterator[Plan]:
+    """Try what suits the demand."""
+    table = instance.problem.chunks
+    tables = Tables.build(instance)
+    if instance.problem.buffer is not None:
+        yield from rigid_plans(instance, tables, target=target, seed=effort.seed)
+        return
+    if not instance.problem.copy:
+        yield from _separate_copies(instance, tables, target=target, effort=effort)
+        return
+    copies = not table.reduce.any()
+    several = any(len(nodes) > 1 for nodes in _goal_sets(instance.problem))
+    if copies and several:
+        yield from _multicasts(instance, tables, target=target, effort=effort)
+    elif table.reduce.all() and can_reverse(instance.problem):
+        if _is_allreduce(instance.problem):
+            yield from composed_allreduce(instance, target=target, effort=effort)
+        else:
+            yield from _reversed(instance, target=target, effort=effort)
+    yield from _laid(instance, tables, target=target, effort=effort)
+
+
+def _goal_sets(problem: Problem) -> list[IntArray]:
+    table = problem.chunks
+    return [table.sets[i] for i in np.unique(table.destination_set)]
+
+
+def _is_allreduce(problem: Problem) -> bool:
+    return all(t.collective is Collective.ALLREDUCE for t in problem.demand.tenants)
+
+
+class _Variant(NamedTuple):
+    join: bool
+    thrifty: bool
+    longest_first: bool
+
+
+def _variants(instance: Instance) -> list[_Variant]:
+    """Ways to run the greedy scheduler, those that win most often first."""
+    switched = instance.problem.topology.num_switches > 0
+    if not switched:
+        return [_Variant(False, False, False), _Variant(False, True, False)]
+    joins = [True, False] if not instance.problem.topology.has_profiles else [False]
+    return [_Variant(j, t, True) for t in (True, False) for j in joins]
+
+
+def _greedy_plans(instance: Instance, tables: Tables, effort: Effort) -> Iterator[Plan]:
+    """Yield every greedy plan; a run that can no longer win is cut short by its deadline."""
+    variants = _variants(instance)
+    best: int | None = None
+    # The first round tries every variant; later ones repeat those that came near the best.
+    found: dict[_Variant, int] = {}
+    runs = effort.greedy_runs(_num_deliveries(instance.problem))
+    for run in range(max(runs, len(variants))):
+        variant = variants[run % len(variants)]
+        if run >= len(variants) and best is not None and found.get(variant, 2**61) > 1.05 * best:
+            continue
+        plan = greedy(
+            instance,
+            tables,
+            seed=effort.seed * 1009 + run // len(variants),
+            join=variant.join,
+            thrifty=variant.thrifty,
+            longest_first=variant.longest_first,
+        )
+        if plan is None:
+            continue
+        found[variant] = min(found.get(variant, 2**61), plan.finish)
+        if best is None or plan.finish < best:
+            best = plan.finish
+            yield plan
+
+
+def _num_deliveries(problem: Problem) -> int:
+    table = problem.chunks
+    sizes = np.array([len(nodes) for nodes in table.sets])
+    return int(np.maximum(sizes[table.destination_set], sizes[table.source_set]).sum())
+
+
+def _multicasts(
+    instance: Instance, tables: Tables, *, target: int, effort: Effort
+) -> Iterator[Plan]:
+    """Yield multicasts: repeated by symmetry where there is one, then greedy ones."""
+    best = 2**61
+    if is_symmetric_demand(instance.problem):
+        group = find_group(instance.problem.topology)
+        if group is not None:
+            runs = effort.greedy_runs(_num_deliveries(instance.problem) // len(group))
+            for plan in symmetric_plans(
+                instance, group, runs=runs, seed=effort.seed, target=target
+            ):
+                best = plan.finish
+                yield plan
+    if not effort.is_good(best, target):
+        yield from _greedy_plans(instance, tables, effort)
+
+
+def _reversed(instance: Instance, *, target: int, effort: Effort) -> Iterator[Plan]:
+    """Yield a reduction made by reversing the best multicast."""
+
+    def best_multicast(backward: Instance, tables: Tables) -> Plan | None:
+        found = _multicasts(backward, tables, target=target, effort=effort)
+        return min(found, key=lambda plan: plan.finish, default=None)
+
+    backward = reversed_plan(instance, best_multicast)
+    plan = None if backward is None else _replayed(instance, backward)
+    if plan is not None:
+        yield plan
+
+
+def _replayed(instance: Instance, plan: Plan) -> Plan | None:
+    """Place a plan's tasks again in their order, which mends what reversal bends."""
+    tasks = tasks_of_plan(instance, plan)
+    start = replay_tasks(instance, tasks, key=tasks.start)
+    finish = finish_time(tasks, start)
+    return None if finish >= 2**61 else with_starts(plan, start, finish)
+
+
+def with_starts(plan: Plan, start: IntArray, finish: int) -> Plan:
+    """Return a plan with other starts, given per transfer in order."""
+    rows = plan.rows.copy()
+    _, task = np.unique(rows[:, 3], return_inverse=True)
+    rows[:, 2] = start[task]
+    return replace(plan, rows=rows, finish=finish)
+
+
+def composed_allreduce(instance: Instance, *, target: int, effort: Effort) -> Iterator[Plan]:
+    """Yield AllReduces made of the best ReduceScatter and the best AllGather.
+
+    Both phases are placed together: an AllGather's send starts as soon as its chunk is reduced.
+    """
+    scatter = _phase(instance, Collective.REDUCESCATTER)
+    gather = _phase(instance, Collective.ALLGATHER)
+    goal = target // 2
+    first = next(_reversed(scatter, target=goal, effort=effort), None)
+    gathers = _multicasts(gather, Tables.build(gather), target=goal, effort=effort)
+    second = min(gathers, key=lambda plan: plan.finish, default=None)
+    if first is None or second is None:
+        return
+    rows = np.concatenate([first.rows, second.rows])
+    rows[len(first.rows) :, 2] += first.finish
+    rows[len(first.rows) :, 3] += len(first.rows)
+    reduce = np.arange(len(rows)) < len(first.rows)
+    plan = Plan(rows=rows, finish=first.finish + second.finish, reduce=reduce)
+    yield plan
+    if effort.is_good(plan.finish, target):
+        return
+    placed = _replayed(instance, plan)
+    if placed is not None:
+        yield placed
+        yield from _justified(instance, placed, effort)
+
+
+def _phase(instance: Instance, collective: Collective) -> Instance:
+    """Return the instance of one half of an AllReduce, on the same routes."""
+    problem = instance.problem
+    tenants = tuple(replace(t, collective=collective) for t in problem.demand.tenants)
+    half = replace(problem, demand=Demand(tenants=tenants))
+    return Instance.build(half, instance.grid, ways=instance.routes.ways())
+
+
+def _justified(instance: Instance, plan: Plan, effort: Effort) -> Iterator[Plan]:
+    tasks = tasks_of_plan(instance, plan)
+    rounds = min(8, effort.listing_runs(2 * len(tasks)))
+    start = justify(instance, tasks, tasks.start, rounds=rounds)
+    finish = finish_time(tasks, start)
+    if finish < plan.finish:
+        yield with_starts(plan, start, finish)
+
+
+def _laid(
+    instance: Instance, tables: Tables, *, target: int, effort: Effort
+) -> Iterator[Plan]:
+    """Yield plans from balanced trees and paths, list-scheduled in several orders."""
+    paired = _is_allreduce(instance.problem)
+    best: int | None = None
+    for length_weight, steepness in ((1e-6, 30.0), (0.1, 30.0), (1.0, 0.0)):
+        plan = laid_plan(
+            instance,
+            tables,
+            target=float(max(target, 1)),
+            seed=effort.seed,
+            steepness=steepness,
+            length_weight=length_weight,
+            paired=paired,
+        )
+        if plan is None:
+            return
+        for listed in _listed(instance, plan, target=target, effort=effort):
+            if best is None or listed.finish < best:
+                best = listed.finish
+                yield listed
+        if best is not None and best <= target:
+            return
+
+
+def _separate_copies(
+    instance: Instance, tables: Tables, *, target: int, effort: Effort
+) -> Iterator[Plan]:
+    """Yield plans in which every destination gets a copy of its own from the source."""
+    for steepness in (30.0, 0.0):
+        paths = delivery_paths(
+            instance, tables, target=float(max(target, 1)), steepness=steepness, seed=effort.seed
+        )
+        if paths is not None:
+            yield from _listed(instance, path_plan(paths), target=target, effort=effort)
+
+
+def _listed(
+    instance: Instance, plan: Plan, *, target: int, effort: Effort
+) -> Iterator[Plan]:
+    """List-schedule a plan's tasks by several keys, then improve by justification."""
+    tasks = tasks_of_plan(instance, plan)
+    order = precedence(instance, tasks)
+    runs = effort.listing_runs(3 * len(tasks))
+    for key, weight in _keys(instance, tasks, target)[:runs]:
+        start = schedule_tasks(instance, tasks, key=key, weight=weight, order=order)
+        finish = finish_time(tasks, start)
+        if finish >= 2**61:
+            continue
+        yield with_starts(plan, start, finish)
+        better = justify(
+            instance, tasks, start, rounds=min(8, max(2, runs // 2)), weight=weight
+        )
+        yield with_starts(plan, better, finish_time(tasks, better))
+
+
+def _keys(instance: Instance, tasks: Tasks, target: int) -> list[tuple[IntArray, float]]:
+    """Orders in which to start tasks: by longest way on, by turns around the ring, by chunk."""
+    problem = instance.problem
+    topology, table = problem.topology, problem.chunks
+    n = topology.num_gpus
+    rank = np.zeros(topology.num_nodes, dtype=np.int64)
+    rank[topology.gpus] = np.arange(n)
+    tail = task_tails(instance, tasks)
+    first_out = tasks.out_node[tasks.out_start[:-1]]
+    # Senders turn to receivers at equal distance around the ranks, so that no two meet.
+    turn = (rank[first_out] - rank[tasks.src]) % n
+    piece = table.piece[tasks.chunk]
+    rounds = piece * n + turn
+    steps = np.unique(rounds, return_inverse=True)[1]
+    scale = max(1, int(steps.max(initial=0)) + 1)
+    generator = np.random.Generator(np.random.PCG64(0))
+    place = generator.permutation(len(table))[tasks.chunk]
+    spaced = (place * (0.8 * target / max(1, len(table)))).astype(np.int64) - 2 * tail
+    in_order = (tasks.chunk * (0.8 * target / max(1, len(table)))).astype(np.int64) - 2 * tail
+    return [
+        (-tail * scale + steps, 0.0),
+        (-tail, 1.0),
+        (spaced, 0.0),
+        (steps, 0.0),
+        (-tail, 0.3),
+        (in_order, 0.0),
+        (spaced, 0.3),
+    ]

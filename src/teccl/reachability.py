@@ -1,0 +1,81 @@
+"""Whether the network can deliver what is wanted at all."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from teccl.problem import Problem
+
+
+class Unreachable(NamedTuple):
+    """A chunk that cannot get from a node to one that wants it."""
+
+    chunk: int
+    source: int
+    destination: int
+
+    def describe(self, problem: Problem) -> str:
+        """Return a sentence that names chunk and nodes."""
+        nodes = problem.topology.nodes
+        return (
+            f"{problem.chunk_name(self.chunk)} cannot get from {nodes[self.source].name} to "
+            f"{nodes[self.destination].name}: {problem.topology.name} has no path between them"
+        )
+
+
+def find_unreachable(problem: Problem) -> Unreachable | None:
+    """Return the first chunk that cannot be delivered, or None.
+
+    A copied chunk must reach its destinations from one of its sources, a sum from all of them.
+    """
+    if _is_strongly_connected(problem):
+        return None
+    table, reach = problem.chunks, _Reach(problem)
+    seen: set[tuple[int, int, bool]] = set()
+    for chunk in range(len(table)):
+        kind = (int(table.source_set[chunk]), int(table.destination_set[chunk]))
+        if (*kind, bool(table.reduce[chunk])) in seen:
+            continue
+        seen.add((*kind, bool(table.reduce[chunk])))
+        sources = table.sources(chunk).tolist()
+        for wanted in table.destinations(chunk).tolist():
+            cut_off = [source for source in sources if wanted not in reach.from_node(source)]
+            if cut_off and (table.reduce[chunk] or len(cut_off) == len(sources)):
+                return Unreachable(chunk, cut_off[0], wanted)
+    return None
+
+
+def _is_strongly_connected(problem: Problem) -> bool:
+    """Whether every GPU reaches every other; the common case, quick to see."""
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import connected_components
+
+    topology = problem.topology
+    ends = (topology.link_src, topology.link_dst)
+    shape = (topology.num_nodes, topology.num_nodes)
+    graph = csr_array((np.ones(topology.num_links), ends), shape=shape)
+    _, label = connected_components(graph, directed=True, connection="strong")
+    return len(set(label[topology.gpus].tolist())) == 1
+
+
+class _Reach:
+    """Nodes that can be reached from a node, found when first asked for."""
+
+    def __init__(self, problem: Problem) -> None:
+        topology = problem.topology
+        self._ahead: list[list[int]] = [[] for _ in range(topology.num_nodes)]
+        for src, dst in zip(topology.link_src.tolist(), topology.link_dst.tolist(), strict=True):
+            self._ahead[src].append(dst)
+        self._known: dict[int, set[int]] = {}
+
+    def from_node(self, start: int) -> set[int]:
+        """Return what can be reached from a node, itself included."""
+        if start not in self._known:
+            reached, waiting = {start}, [start]
+            while waiting:
+                for node in self._ahead[waiting.pop()]:
+                    if node not in reached:
+                        reached.add(node)
+                        waiting.append(node)
+            self._known[start] = reached
+        return self._known[start]

@@ -1,0 +1,288 @@
+"""Request: everything a user may ask of `solve`, read and checked."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from pathlib import Path
+from typing import TypeVar
+
+from teccl._suggest import did_you_mean
+from teccl.demand import Collective, Demand, parse_collective
+from teccl.errors import DemandError, InputError, ProblemError, TopologyError
+from teccl.problem import Problem, SwitchMode, Transit
+from teccl.schedule import Schedule
+from teccl.timegrid import EpochRule
+from teccl.topology import Topology
+from teccl.units import Quantity, parse_duration
+
+MAX_CHUNKS_PER_BLOCK = 10**6
+# Methods that work in epochs, whatever else is said.
+GRID_METHODS = ("milp", "lp", "astar")
+
+_Choice = TypeVar("_Choice", bound=StrEnum)
+
+
+class Effort(StrEnum):
+    """How much work `auto` does."""
+
+    QUICK = "quick"
+    NORMAL = "normal"
+    THOROUGH = "thorough"
+
+
+class Objective(StrEnum):
+    """What exact models minimise."""
+
+    FINISH = "finish"
+    PAPER = "paper"
+
+
+class Solver(StrEnum):
+    """Back ends of exact models."""
+
+    HIGHS = "highs"
+    CPSAT = "cpsat"
+    GUROBI = "gurobi"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A checked request; the fields are `solve`'s keywords.
+
+    Parameters
+    ----------
+    chunks
+        Number of chunks, None to choose it.
+    time_limit_s
+        Seconds, None for no limit.
+    epoch, epoch_multiplier, horizon
+        The grid; None is automatic.
+    buffer
+        Received chunks that may wait at a GPU, None for any number.
+    from_schedule
+        A schedule to start from.
+    """
+
+    topology: Topology
+    demand: Demand
+    chunks: int | None = None
+    max_chunks: int | None = None
+    method: str = "auto"
+    effort: Effort = Effort.NORMAL
+    time_limit_s: float | None = None
+    gap: Fraction = Fraction(0)
+    grid: bool = False
+    epoch: EpochRule | Fraction = EpochRule.FASTEST
+    epoch_multiplier: Fraction = Fraction(1)
+    horizon: int | None = None
+    switch: SwitchMode = SwitchMode.COPY
+    transit: Transit = Transit.STORE_AND_FORWARD
+    buffer: int | None = None
+    copy: bool = True
+    objective: Objective = Objective.FINISH
+    from_schedule: Schedule | None = None
+    warm_start: bool = True
+    solver: Solver = Solver.HIGHS
+    threads: int | None = None
+    seed: int = 0
+
+    def problem(self, num_chunks: int) -> Problem:
+        """Return the problem with some number of chunks."""
+        return Problem(
+            topology=self.topology,
+            demand=self.demand,
+            num_chunks=num_chunks,
+            switch=self.switch,
+            transit=self.transit,
+            buffer=self.buffer,
+            copy=self.copy,
+        )
+
+
+def read_choice(value: object, kind: type[_Choice], what: str) -> _Choice:
+    """Read one of the values of an enumeration.
+
+    Raises
+    ------
+    InputError
+        If it is none of them; the message has the nearest.
+    """
+    known = [member.value for member in kind]
+    return kind(read_name(value, known, what))
+
+
+def read_name(value: object, known: Iterable[str], what: str) -> str:
+    """Read one of some names; case and ``_`` for ``-`` do not matter."""
+    name = str(value).strip().lower().replace("_", "-")
+    names = list(known)
+    if name not in names:
+        raise InputError(f"unknown {what} {str(value)[:40]!r}{did_you_mean(name, names)}")
+    return name
+
+
+def read_whole(value: object, what: str, *, low: int, high: int = 10**9) -> int:
+    """Read a whole number within bounds, as number or text."""
+    text = str(value).strip()
+    is_number = not isinstance(value, bool) and text.isascii() and text.isdigit()
+    if not is_number or len(text) > 20 or not low <= int(text) <= high:
+        raise InputError(
+            f"{what} {str(value)[:40]!r} is not a whole number from {low} to {high}; give one"
+        )
+    return int(text)
+
+
+def read_fraction(value: object, what: str) -> Fraction:
+    """Read a number or a percentage such as ``50%``.
+
+    Examples
+    --------
+    >>> read_fraction("50%", "factor"), read_fraction(0.1, "gap")
+    (Fraction(1, 2), Fraction(1, 10))
+    """
+    text = str(value).strip()
+    scale = 100 if text.endswith("%") else 1
+    # A number of a few digits is enough, and no text may blow up into one of a billion.
+    digits = text.removesuffix("%").strip()
+    plain = digits.lower().partition("e")[2].lstrip("+-")
+    try:
+        if isinstance(value, bool) or len(digits) > 40 or len(plain) > 2:
+            raise ValueError
+        return Fraction(digits) / scale
+    except (ValueError, ZeroDivisionError):
+        raise InputError(
+            f"{what} {text[:40]!r} is not a number; give for example 0.5 or 50%"
+        ) from None
+
+
+def read_demand(
+    topology: Topology,
+    collective: str | Collective | None,
+    demand: Demand | str | Path | None,
+    *,
+    size: Quantity | None,
+    ranks: str | Sequence[int] | None,
+    root: int | str | None,
+) -> Demand:
+    """Build the demand from a collective and its options, or take the one that is given."""
+    if demand is not None:
+        return _given_demand(demand, collective, {"size": size, "ranks": ranks, "root": root})
+    if collective is None:
+        raise DemandError("no collective; name one, for example allgather, or give a demand")
+    kind = parse_collective(collective)
+    if kind is Collective.ALLTOALLV:
+        raise DemandError("alltoallv needs a matrix of bytes; give it in a demand file (--demand)")
+    if size is None:
+        raise DemandError(f"{kind} needs a size; give for example --size 1MB")
+    built = Demand.collective(
+        kind,
+        size=size,
+        ranks=_read_ranks(ranks),
+        root=None if root is None else read_whole(root, "root", low=0),
+    )
+    # Ranks and root that do not exist are named here, before anything is built on them.
+    built.tenants[0].members(topology.num_gpus)
+    return built
+
+
+def _given_demand(
+    demand: Demand | str | Path, collective: object, options: Mapping[str, object]
+) -> Demand:
+    if collective is not None:
+        raise DemandError(
+            f"both collective {str(collective)[:40]!r} and a demand; give one of them"
+        )
+    for name, value in options.items():
+        if value is not None:
+            raise DemandError(f"{name} is part of the demand; drop --{name} or the demand")
+    if isinstance(demand, Demand):
+        return demand
+    from teccl.demand.files import load_demand
+
+    return load_demand(Path(demand))
+
+
+def _read_ranks(ranks: str | Sequence[int] | None) -> tuple[int, ...] | None:
+    if ranks is None:
+        return None
+    if isinstance(ranks, str):
+        from teccl.demand.files import parse_ranks
+
+        return parse_ranks(ranks)
+    return tuple(read_whole(rank, "rank", low=0) for rank in ranks)
+
+
+def read_topology(
+    topology: Topology | str | Path,
+    without_links: str | Sequence[str],
+    degrade: str | Sequence[str] | Mapping[str, object],
+) -> Topology:
+    """Build the topology with links removed and slowed down."""
+    network = Topology.parse(topology)
+    factors = _read_factors(degrade)
+    if factors:
+        network = network.degraded(factors)
+    gone = [without_links] if isinstance(without_links, str) else list(without_links)
+    return network.without_links(gone) if gone else network
+
+
+def _read_factors(degrade: str | Sequence[str] | Mapping[str, object]) -> dict[str, Fraction]:
+    if isinstance(degrade, Mapping):
+        pairs = [(str(spec), value) for spec, value in degrade.items()]
+    else:
+        pairs = []
+        for entry in [degrade] if isinstance(degrade, str) else degrade:
+            spec, separator, value = str(entry).rpartition("=")
+            if not separator:
+                raise TopologyError(f"degrade {str(entry)[:60]!r}: write for example A:B=50%")
+            pairs.append((spec, value))
+    factors = {spec: read_fraction(value, f"degrade {spec}") for spec, value in pairs}
+    if len(factors) < len(pairs):
+        raise TopologyError("degrade names the same links twice; give one factor for them")
+    return factors
+
+
+def read_buffer(value: int | str | None) -> int | None:
+    """Read a buffer limit: ``unlimited``, ``none`` (zero) or a number."""
+    if value is None or str(value).strip().lower() == "unlimited":
+        return None
+    if str(value).strip().lower() == "none":
+        return 0
+    return read_whole(value, "buffer", low=0)
+
+
+def read_chunks(value: int | str | None, *, on_grid: bool) -> int | None:
+    """Read the number of chunks; None is automatic, which on the grid is one."""
+    if value is None:
+        return 1 if on_grid else None
+    if str(value).strip().lower() == "auto":
+        return None
+    return read_whole(value, "chunks", low=1, high=MAX_CHUNKS_PER_BLOCK)
+
+
+def read_epoch(value: Quantity | None) -> EpochRule | Fraction:
+    """Read how long an epoch is: a rule or a duration."""
+    if value is None:
+        return EpochRule.FASTEST
+    name = str(value).strip().lower()
+    if name in tuple(EpochRule):
+        return EpochRule(name)
+    duration = parse_duration(value, what="epoch")
+    if duration == 0:
+        raise ProblemError("epoch 0 is not positive; give for example 1us, fastest or slowest")
+    return duration
+
+
+def read_time_limit(value: Quantity | None) -> float | None:
+    """Read a time limit in seconds."""
+    if value is None:
+        return None
+    limit = parse_duration(value, what="time limit")
+    if limit == 0:
+        raise ProblemError("time limit 0 leaves no time; give for example 10s")
+    return float(limit)
+
+
+def read_schedule(value: Schedule | str | Path | None) -> Schedule | None:
+    """Read the schedule to start from."""
+    return value if value is None or isinstance(value, Schedule) else Schedule.load(value)

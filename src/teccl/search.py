@@ -1,0 +1,197 @@
+"""Search: the best schedules found so far, and when to stop looking for better ones."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from teccl.errors import ScheduleError, VerificationError
+from teccl.problem import Problem
+from teccl.progress import CancelToken, Progress, ProgressCallback
+from teccl.request import Effort, Request
+from teccl.result import Attempt, Status
+from teccl.schedule import BoundSummary, Schedule
+from teccl.units import PICOSECONDS
+
+# Of the numbers of chunks tried, the fewest within this of the best is taken.
+CHUNK_TOLERANCE = Fraction(1, 1000)
+# Most chunks that are tried unless the user says otherwise.
+MAX_CHUNKS = 64
+# Numbers of chunks without an improvement after which more are not tried.
+MAX_STALE_COUNTS = 2
+# Sends of the largest schedule that is tried for its chunks: work that is the same everywhere.
+MAX_SENDS = {Effort.QUICK: 20_000, Effort.NORMAL: 100_000, Effort.THOROUGH: 1_000_000}
+
+
+class SearchStoppedError(Exception):
+    """The search must end now; `status` says why."""
+
+    def __init__(self, status: Status) -> None:
+        super().__init__(status.value)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A schedule in its exact replay."""
+
+    schedule: Schedule
+    finish_ps: int
+    tenant_finish_ps: tuple[int, ...]
+
+    @property
+    def merit(self) -> tuple[int, Fraction, Fraction]:
+        """What is to be small: the makespan, the tenants' weighted finish, the bytes sent."""
+        tenants = self.schedule.problem.demand.tenants
+        weighted = sum(
+            (t.priority * finish for t, finish in zip(tenants, self.tenant_finish_ps, strict=True)),
+            Fraction(0),
+        )
+        return self.finish_ps, weighted, self.schedule.bytes_on_wire
+
+
+@dataclass(slots=True, kw_only=True)
+class Search:
+    """The best candidate for each number of chunks.
+
+    Parameters
+    ----------
+    request
+        What was asked for.
+    started
+        Clock at the start, `time.perf_counter`.
+    progress, cancel
+        Whom to tell, and who may stop it.
+    bound
+        What was proven about the problem; None until it is.
+    """
+
+    request: Request
+    started: float
+    progress: ProgressCallback | None = None
+    cancel: CancelToken | None = None
+    bound: BoundSummary | None = None
+    best: dict[int, Candidate] = field(default_factory=dict)
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds since the start."""
+        return time.perf_counter() - self.started
+
+    @property
+    def incumbent(self) -> Candidate | None:
+        """The candidate to hand out: few chunks, and about as good as any."""
+        if not self.best:
+            return None
+        fastest = min(candidate.finish_ps for candidate in self.best.values())
+        good = [
+            count
+            for count, candidate in self.best.items()
+            if candidate.finish_ps <= fastest * (1 + CHUNK_TOLERANCE)
+        ]
+        return self.best[min(good)]
+
+    @property
+    def tried(self) -> tuple[Attempt, ...]:
+        """What came of each number of chunks, in increasing order."""
+        return tuple(
+            Attempt(count, found.schedule.method, found.finish_ps / PICOSECONDS)
+            for count, found in sorted(self.best.items())
+        )
+
+    @property
+    def target_ps(self) -> int | None:
+        """The bound that a schedule has to reach to be optimal."""
+        if self.bound is None:
+            return None
+        whole = self.bound.chunk_ps if self.request.chunks is not None else None
+        return max(self.bound.physical_ps, whole or 0)
+
+    def offer(self, schedule: Schedule) -> int:
+        """Re-time a schedule and keep it if it is the best with its number of chunks.
+
+        Returns its finish in picoseconds.
+        """
+        from teccl.check import simulate
+
+        try:
+            replay = simulate(schedule)
+        except ScheduleError as reason:
+            # Our own schedules keep the rules; a user has done nothing wrong here.
+            raise VerificationError(f"{schedule.method} made a wrong schedule: {reason}") from None
+        candidate = Candidate(
+            schedule=replay.schedule,
+            finish_ps=int(replay.finish_ps),
+            tenant_finish_ps=tuple(int(finish) for finish in replay.tenant_finish_ps),
+        )
+        count = schedule.problem.num_chunks
+        known = self.best.get(count)
+        if known is None or candidate.merit < known.merit:
+            self.best[count] = candidate
+            self.report("schedule", f"{schedule.method}, {count} chunks")
+        return candidate.finish_ps
+
+    def checkpoint(self) -> None:
+        """End the search if it was cancelled, has no time left or is good enough.
+
+        Raises
+        ------
+        SearchStoppedError
+            If so. A time limit waits for the first schedule, which comes soon.
+        """
+        if self.cancel is not None and self.cancel.is_cancelled:
+            raise SearchStoppedError(Status.INTERRUPTED)
+        best = self.incumbent
+        if best is None:
+            return
+        limit = self.request.time_limit_s
+        if limit is not None and self.elapsed_s >= limit:
+            raise SearchStoppedError(Status.TIME_LIMIT)
+        target = self.target_ps
+        if target is not None and best.finish_ps <= target * (1 + self.request.gap):
+            raise SearchStoppedError(Status.FEASIBLE)
+
+    def problems(self) -> Iterator[Problem]:
+        """Yield the problem with each number of chunks worth trying, fewest first."""
+        if self.request.chunks is not None:
+            yield self.request.problem(self.request.chunks)
+            return
+        stale, fastest = 0, None
+        for count in self._counts():
+            yield self.request.problem(count)
+            found = self.best.get(count)
+            if found is None:
+                return
+            improved = fastest is None or found.finish_ps * (1 + CHUNK_TOLERANCE) < fastest
+            stale = 0 if improved else stale + 1
+            fastest = found.finish_ps if fastest is None else min(fastest, found.finish_ps)
+            doubled = 2 * len(found.schedule)
+            if stale >= MAX_STALE_COUNTS or doubled > MAX_SENDS[self.request.effort]:
+                return
+
+    def _counts(self) -> Iterator[int]:
+        limit = self.request.max_chunks or MAX_CHUNKS
+        count = 1
+        while count < limit:
+            yield count
+            count *= 2
+        yield limit
+
+    def report(self, phase: str, message: str | None = None) -> None:
+        """Tell whoever listens what is known."""
+        if self.progress is None:
+            return
+        best, target = self.incumbent, self.target_ps
+        gap = None
+        if best is not None and target:
+            gap = best.finish_ps / target - 1
+        self.progress(
+            Progress(
+                phase=phase,
+                incumbent_s=None if best is None else best.finish_ps / PICOSECONDS,
+                bound_s=None if target is None else target / PICOSECONDS,
+                gap=gap,
+                elapsed_s=self.elapsed_s,
+                message=message,
+            )
+        )

@@ -1,0 +1,366 @@
+"""solve: from a topology and a collective to a verified schedule with a bound.
+
+Every method offers its schedules to a `Search`, which re-times them and keeps the best for each
+number of chunks. `auto` is a pipeline of methods over one search.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+
+from teccl.construct.baselines import BASELINES, build_baseline, serving_baselines
+from teccl.demand import Collective, Demand
+from teccl.errors import MethodError, ProblemError, ScheduleError
+from teccl.problem import Problem, SwitchMode, Transit
+from teccl.progress import CancelToken, ProgressCallback
+from teccl.reachability import find_unreachable
+from teccl.request import (
+    GRID_METHODS,
+    Effort,
+    Objective,
+    Request,
+    Solver,
+    read_buffer,
+    read_choice,
+    read_chunks,
+    read_demand,
+    read_epoch,
+    read_fraction,
+    read_name,
+    read_schedule,
+    read_time_limit,
+    read_topology,
+    read_whole,
+)
+from teccl.result import Result, Status
+from teccl.schedule import BoundSummary, Schedule
+from teccl.search import Candidate, Search, SearchStoppedError
+from teccl.topology import Topology
+from teccl.units import Quantity
+
+Method = Callable[[Search], None]
+
+# A method that is farther behind than this and gains less by more chunks is tried no longer.
+PROMISING_GAIN = 0.05
+
+
+def solve(
+    topology: Topology | str | Path,
+    collective: str | Collective | None = None,
+    *,
+    size: Quantity | None = None,
+    chunks: int | str | None = None,
+    max_chunks: int | None = None,
+    method: str = "auto",
+    effort: str = "normal",
+    time_limit: Quantity | None = None,
+    gap: float | str = 0,
+    grid: bool = False,
+    epoch: Quantity | None = None,
+    epoch_multiplier: float | str | None = None,
+    horizon: int | str | None = None,
+    switch: str = "copy",
+    transit: str = "store-and-forward",
+    buffer: int | str | None = None,
+    copy: bool = True,
+    objective: str = "finish",
+    ranks: str | Sequence[int] | None = None,
+    demand: Demand | str | Path | None = None,
+    root: int | str | None = None,
+    without_links: str | Sequence[str] = (),
+    degrade: str | Sequence[str] | Mapping[str, object] = (),
+    from_schedule: Schedule | str | Path | None = None,
+    warm_start: bool = True,
+    solver: str = "highs",
+    threads: int | None = None,
+    seed: int = 0,
+    progress: ProgressCallback | None = None,
+    cancel: CancelToken | None = None,
+) -> Result:
+    """Find a schedule for a collective, verify it and say how good it is.
+
+    Parameters
+    ----------
+    topology
+        A topology, a file or ``preset[:key=value,...]``.
+    collective
+        Its name; None with `demand`.
+    size
+        Bytes as nccl-tests counts them, for example ``"1MB"``.
+    chunks, max_chunks
+        Pieces into which each block is cut, ``"auto"`` to choose among at most `max_chunks`.
+    method
+        ``"auto"`` or one of `METHODS`.
+    effort
+        How much work ``auto`` does: ``"quick"``, ``"normal"`` or ``"thorough"``.
+    time_limit
+        Keep the best schedule found by then.
+    gap
+        Stop within this fraction (or percentage, as text) of the bound.
+    grid, epoch, epoch_multiplier, horizon
+        The paper's grid: whether to use it, how long an epoch is and how many there are.
+    switch, transit, buffer, copy
+        How switches behave, how much GPUs may hold for others, and whether they may copy.
+    objective
+        What exact models minimise: ``"finish"`` or ``"paper"``.
+    ranks, root
+        Who takes part, None for all, and the root's rank.
+    demand
+        A demand or a demand file in place of `collective`, `size`, `ranks` and `root`.
+    without_links, degrade
+        Links to remove, and links to slow down: ``["A:B=50%"]`` or ``{"A:B": "50%"}``.
+    from_schedule
+        A schedule to start from.
+    warm_start
+        Whether exact models get the best schedule known to start from.
+    solver, threads, seed
+        Back end of exact models, its threads, and the seed of all random choices.
+    progress
+        Called with a `Progress` whenever there is news.
+    cancel
+        Stops the search from another thread; the best schedule so far is kept.
+
+    Returns
+    -------
+    Result
+        With a verified schedule, unless the demand cannot be met or nothing was found in time.
+
+    Raises
+    ------
+    InputError
+        If something that was given is wrong or the method does not serve the problem.
+    VerificationError
+        If a schedule fails verification, which is a fault of teccl.
+
+    Examples
+    --------
+    >>> import teccl
+    >>> result = teccl.solve("ring:gpus=4", "allgather", size="1MB", method="ring", chunks=1)
+    >>> result.method, result.num_sends, result.finish_time_s
+    ('ring', 12, 1.65e-05)
+    """
+    name = read_name(method, METHODS, "method")
+    on_grid = grid or name in GRID_METHODS
+    on_grid = on_grid or not (epoch is None and epoch_multiplier is None and horizon is None)
+    network = read_topology(topology, without_links, degrade)
+    request = Request(
+        topology=network,
+        demand=read_demand(network, collective, demand, size=size, ranks=ranks, root=root),
+        chunks=read_chunks(chunks, on_grid=on_grid),
+        max_chunks=None if max_chunks is None else read_whole(max_chunks, "max chunks", low=1),
+        method=name,
+        effort=read_choice(effort, Effort, "effort"),
+        time_limit_s=read_time_limit(time_limit),
+        gap=read_fraction(gap, "gap"),
+        grid=on_grid,
+        epoch=read_epoch(epoch),
+        epoch_multiplier=read_fraction(
+            1 if epoch_multiplier is None else epoch_multiplier, "epoch multiplier"
+        ),
+        horizon=_read_horizon(horizon),
+        switch=read_choice(switch, SwitchMode, "switch"),
+        transit=read_choice(transit, Transit, "transit"),
+        buffer=read_buffer(buffer),
+        copy=copy,
+        objective=read_choice(objective, Objective, "objective"),
+        from_schedule=read_schedule(from_schedule),
+        warm_start=warm_start,
+        solver=read_choice(solver, Solver, "solver"),
+        threads=None if threads is None else read_whole(threads, "threads", low=1),
+        seed=read_whole(seed, "seed", low=0, high=2**63 - 1),
+    )
+    _check_request(request)
+    return run(request, progress=progress, cancel=cancel)
+
+
+def run(
+    request: Request,
+    *,
+    progress: ProgressCallback | None = None,
+    cancel: CancelToken | None = None,
+) -> Result:
+    """Carry out a checked request."""
+    _load_libraries()
+    problem = request.problem(request.chunks or 1)
+    search = Search(request=request, started=time.perf_counter(), progress=progress, cancel=cancel)
+    obstacle = find_unreachable(problem)
+    if obstacle is not None:
+        message = obstacle.describe(problem)
+        return _without_schedule(search, problem, Status.INFEASIBLE, message)
+    stopped = Status.FEASIBLE
+    try:
+        search.checkpoint()
+        search.report("bound")
+        search.bound = _bound(request, problem)
+        search.report("bound", search.bound.certificate)
+        METHODS[request.method](search)
+    except SearchStoppedError as stop:
+        stopped = stop.status
+    except KeyboardInterrupt:
+        stopped = Status.INTERRUPTED
+    best = search.incumbent
+    if best is None:
+        message = "stopped before the first schedule was found"
+        return _without_schedule(search, problem, stopped, message)
+    return _finished(search, best, stopped)
+
+
+def _load_libraries() -> None:
+    """Load what every request needs before the clock starts: start-up is no part of solving."""
+    import_module("scipy.sparse.csgraph")
+    import_module("teccl.bounds")
+    import_module("teccl.check")
+
+
+def _read_horizon(value: int | str | None) -> int | None:
+    if value is None or str(value).strip().lower() == "auto":
+        return None
+    return read_whole(value, "horizon", low=1)
+
+
+def _check_request(request: Request) -> None:
+    """Refuse options that contradict each other."""
+    if request.gap < 0:
+        raise ProblemError(f"gap {request.gap} is negative; use 0 or more")
+    if request.epoch_multiplier <= 0:
+        raise ProblemError(f"epoch multiplier {request.epoch_multiplier} is not positive; use 1")
+    if request.objective is Objective.PAPER and not request.grid:
+        raise ProblemError("objective paper counts epochs; add --grid or use objective finish")
+    if request.method in BASELINES and request.grid:
+        raise MethodError(
+            f"method {request.method} has no grid; drop the grid's options or use auto"
+        )
+    if request.method in BASELINES and request.from_schedule is not None:
+        raise MethodError(f"method {request.method} starts from nothing; drop --from or use auto")
+
+
+def _bound(request: Request, problem: Problem) -> BoundSummary:
+    """Return what can be proven about the problem."""
+    from teccl.bounds import summarise
+
+    return summarise(problem, given_chunks=request.chunks is not None)
+
+
+def _without_schedule(search: Search, problem: Problem, status: Status, message: str) -> Result:
+    return Result(
+        status=status,
+        requested_method=search.request.method,
+        problem=problem,
+        bound=search.bound,
+        given_chunks=search.request.chunks is not None,
+        solve_seconds=search.elapsed_s,
+        message=message,
+    )
+
+
+def _finished(search: Search, best: Candidate, stopped: Status) -> Result:
+    """Verify the best schedule and report on it."""
+    from teccl.check import verify
+
+    search.report("verify")
+    schedule = replace(best.schedule, bound=search.bound)
+    verify(schedule, strict=True)
+    return Result(
+        status=Status.OPTIMAL if _is_optimal(search, best) else stopped,
+        requested_method=search.request.method,
+        problem=schedule.problem,
+        schedule=schedule,
+        finish_ps=best.finish_ps,
+        tenant_finish_ps=best.tenant_finish_ps,
+        bound=search.bound,
+        given_chunks=search.request.chunks is not None,
+        verified=True,
+        solve_seconds=search.elapsed_s,
+        tried=search.tried if search.request.chunks is None else (),
+    )
+
+
+def _is_optimal(search: Search, best: Candidate) -> bool:
+    """Whether the finish meets the bound, up to a picosecond for each send that sets it."""
+    if search.target_ps is None:
+        return False
+    excess = best.finish_ps - search.target_ps
+    # The path is longer to find than to rule out: it has no more sends than the schedule.
+    return excess <= 0 or (
+        excess <= len(best.schedule) and excess <= len(best.schedule.critical_path())
+    )
+
+
+def _auto(search: Search) -> None:
+    """Try every baseline that serves the problem, with more and more chunks."""
+    if search.request.grid:
+        raise MethodError("method auto has no grid yet; drop the grid's options")
+    _restart(search)
+    names: list[str] | None = None
+    refusal: MethodError | None = None
+    before: dict[str, int] = {}
+    for problem in search.problems():
+        names = serving_baselines(problem) if names is None else names
+        found: dict[str, int] = {}
+        for name in names:
+            search.checkpoint()
+            try:
+                found[name] = search.offer(build_baseline(name, problem))
+            except MethodError as reason:
+                refusal = reason
+        names = [name for name in names if _is_promising(name, found, before)]
+        before = found
+    if not search.best:
+        raise refusal or MethodError("no method keeps to a buffer limit yet; drop --buffer")
+    search.checkpoint()
+
+
+def _is_promising(name: str, found: Mapping[str, int], before: Mapping[str, int]) -> bool:
+    """Whether a method may win with more chunks: it is near the best or still gains by them."""
+    if name not in found:
+        return False
+    gains = name not in before or found[name] < (1 - PROMISING_GAIN) * before[name]
+    return gains or found[name] <= (1 + PROMISING_GAIN) * min(found.values())
+
+
+def _restart(search: Search) -> None:
+    """Offer the schedule that the user gave to start from, if its order still works."""
+    start = search.request.from_schedule
+    if start is None:
+        return
+    from teccl.check import simulate, verify
+
+    problem = search.request.problem(search.request.chunks or start.problem.num_chunks)
+    if replace(problem, topology=start.problem.topology) != start.problem:
+        raise ScheduleError(
+            "the schedule to start from solves another problem; "
+            f"ask for {start.problem.demand.title} with --chunks {start.problem.num_chunks} "
+            "and its other options"
+        )
+    try:
+        schedule = simulate(start, topology=problem.topology).schedule
+    except ScheduleError as reason:
+        search.report("restart", f"the schedule to start from is of no use: {reason}")
+        return
+    if verify(schedule):
+        search.report("restart", "the schedule to start from does not fit the problem any more")
+    else:
+        search.offer(schedule)
+
+
+def _baseline(name: str, search: Search) -> None:
+    """Try one baseline with more and more chunks."""
+    for problem in search.problems():
+        search.checkpoint()
+        search.offer(build_baseline(name, problem))
+    search.checkpoint()
+
+
+def _unavailable(name: str, search: Search) -> None:
+    names = serving_baselines(search.request.problem(search.request.chunks or 1))
+    raise MethodError(f"method {name} is not available yet; use {', '.join(['auto', *names])}")
+
+
+METHODS: dict[str, Method] = {
+    "auto": _auto,
+    **{name: partial(_unavailable, name) for name in ("construct", *GRID_METHODS)},
+    **{name: partial(_baseline, name) for name in BASELINES},
+}

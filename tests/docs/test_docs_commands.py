@@ -1,0 +1,59 @@
+"""Every teccl command that the documentation shows works as shown."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from tests.cli.helpers import run
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
+TITLE = re.compile(r'title="([^"]+)"')
+
+
+class Step(NamedTuple):
+    """A file that a page shows, or a command that it runs."""
+
+    file: str | None
+    text: str
+
+
+def steps(page: Path) -> Iterator[Step]:
+    """Yield the titled files and the teccl commands of a page, in order."""
+    for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
+        title = TITLE.search(block["info"])
+        if title:
+            yield Step(title[1], block["body"])
+        elif block["info"].split()[:1] in (["console"], ["bash"]):
+            body = block["body"].replace("\\\n", " ")
+            for line in body.splitlines():
+                if line.startswith("$ teccl"):
+                    yield Step(None, line.removeprefix("$ "))
+
+
+def pages_with_commands() -> list[Path]:
+    """Return the pages that show a command."""
+    return [page for page in PAGES if any(step.file is None for step in steps(page))]
+
+
+def test_the_documentation_shows_commands() -> None:
+    """The pages about the command line and the files do show commands."""
+    assert {"README.md", "cli.md", "files.md"} <= {page.name for page in pages_with_commands()}
+
+
+@pytest.mark.parametrize("page", pages_with_commands(), ids=lambda page: page.name)
+def test_commands_work(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of a page succeed one after the other in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    for step in steps(page):
+        if step.file is not None:
+            Path(step.file).write_text(step.text, encoding="utf-8")
+            continue
+        program, *arguments = shlex.split(step.text, comments=True)
+        assert program == "teccl"
+        outcome = run(*arguments)
+        assert (outcome.code, outcome.err) == (0, ""), step.text
