@@ -227,7 +227,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("document", "command"),
     [
-        *((TOPOLOGY, command) for command in TOPOLOGY_COMMANDS if command[0] == "topology"),
+        *((TOPOLOGY, command) for command in TOPOLOGY_COMMANDS),
         *((COLLECTIVES, command) for command in DEMAND_COMMANDS),
         *((SCHEDULE, command) for command in SCHEDULE_COMMANDS),
     ],

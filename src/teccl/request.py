@@ -12,7 +12,7 @@ from teccl.demand import Collective, Demand, parse_collective
 from teccl.errors import DemandError, InputError, ProblemError, TopologyError
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.schedule import Schedule
-from teccl.timegrid import EpochRule
+from teccl.timegrid import EpochRule, TimeGrid
 from teccl.topology import Topology
 from teccl.units import Quantity, parse_duration
 
@@ -98,6 +98,12 @@ class Request:
             buffer=self.buffer,
             copy=self.copy,
         )
+
+    def time_grid(self, problem: Problem) -> TimeGrid | None:
+        """Return the epochs to count in, None off the grid."""
+        if not self.grid:
+            return None
+        return TimeGrid.build(problem, self.epoch, self.epoch_multiplier)
 
 
 def read_choice(value: object, kind: type[_Choice], what: str) -> _Choice:

@@ -38,16 +38,22 @@ class Candidate:
     schedule: Schedule
     finish_ps: int
     tenant_finish_ps: tuple[int, ...]
+    epochs: int | None = None
 
     @property
-    def merit(self) -> tuple[int, Fraction, Fraction]:
-        """What is to be small: the makespan, the tenants' weighted finish, the bytes sent."""
+    def length(self) -> int:
+        """What is minimised: epochs on a grid, else picoseconds."""
+        return self.finish_ps if self.epochs is None else self.epochs
+
+    @property
+    def merit(self) -> tuple[int, int, Fraction, Fraction]:
+        """What is to be small: the length, the makespan, the tenants' finishes, the bytes sent."""
         tenants = self.schedule.problem.demand.tenants
         weighted = sum(
             (t.priority * finish for t, finish in zip(tenants, self.tenant_finish_ps, strict=True)),
             Fraction(0),
         )
-        return self.finish_ps, weighted, self.schedule.bytes_on_wire
+        return self.length, self.finish_ps, weighted, self.schedule.bytes_on_wire
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,11 +89,11 @@ class Search:
         """The candidate to hand out: few chunks, and about as good as any."""
         if not self.best:
             return None
-        fastest = min(candidate.finish_ps for candidate in self.best.values())
+        fastest = min(candidate.length for candidate in self.best.values())
         good = [
             count
             for count, candidate in self.best.items()
-            if candidate.finish_ps <= fastest * (1 + CHUNK_TOLERANCE)
+            if candidate.length <= fastest * (1 + CHUNK_TOLERANCE)
         ]
         return self.best[min(good)]
 
@@ -100,17 +106,26 @@ class Search:
         )
 
     @property
-    def target_ps(self) -> int | None:
-        """The bound that a schedule has to reach to be optimal."""
+    def target(self) -> int | None:
+        """The bound that a schedule has to reach to be optimal: epochs on a grid, else picoseconds."""
         if self.bound is None:
             return None
+        if self.request.grid:
+            return self.bound.epochs
         whole = self.bound.chunk_ps if self.request.chunks is not None else None
         return max(self.bound.physical_ps, whole or 0)
 
-    def offer(self, schedule: Schedule) -> int:
+    def offer(self, schedule: Schedule, *, epochs: int | None = None) -> int:
         """Re-time a schedule and keep it if it is the best with its number of chunks.
 
         Returns its finish in picoseconds.
+
+        Parameters
+        ----------
+        schedule
+            What was found.
+        epochs
+            Its length on the grid, for schedules that have one.
         """
         from teccl.check import simulate
 
@@ -123,6 +138,7 @@ class Search:
             schedule=replay.schedule,
             finish_ps=int(replay.finish_ps),
             tenant_finish_ps=tuple(int(finish) for finish in replay.tenant_finish_ps),
+            epochs=epochs,
         )
         count = schedule.problem.num_chunks
         known = self.best.get(count)
@@ -147,8 +163,8 @@ class Search:
         limit = self.request.time_limit_s
         if limit is not None and self.elapsed_s >= limit:
             raise SearchStoppedError(Status.TIME_LIMIT)
-        target = self.target_ps
-        if target is not None and best.finish_ps <= target * (1 + self.request.gap):
+        target = self.target
+        if target is not None and best.length <= target * (1 + self.request.gap):
             raise SearchStoppedError(Status.FEASIBLE)
 
     def problems(self) -> Iterator[Problem]:
@@ -162,9 +178,9 @@ class Search:
             found = self.best.get(count)
             if found is None:
                 return
-            improved = fastest is None or found.finish_ps * (1 + CHUNK_TOLERANCE) < fastest
+            improved = fastest is None or found.length * (1 + CHUNK_TOLERANCE) < fastest
             stale = 0 if improved else stale + 1
-            fastest = found.finish_ps if fastest is None else min(fastest, found.finish_ps)
+            fastest = found.length if fastest is None else min(fastest, found.length)
             doubled = 2 * len(found.schedule)
             if stale >= MAX_STALE_COUNTS or doubled > MAX_SENDS[self.request.effort]:
                 return
@@ -181,15 +197,16 @@ class Search:
         """Tell whoever listens what is known."""
         if self.progress is None:
             return
-        best, target = self.incumbent, self.target_ps
+        best, target = self.incumbent, self.target
         gap = None
         if best is not None and target:
-            gap = best.finish_ps / target - 1
+            gap = best.length / target - 1
+        bound_s = None if self.bound is None else self.bound.physical_ps / PICOSECONDS
         self.progress(
             Progress(
                 phase=phase,
                 incumbent_s=None if best is None else best.finish_ps / PICOSECONDS,
-                bound_s=None if target is None else target / PICOSECONDS,
+                bound_s=bound_s,
                 gap=gap,
                 elapsed_s=self.elapsed_s,
                 message=message,

@@ -4,12 +4,14 @@ Every method offers its schedules to a `Search`, which re-times them and keeps t
 number of chunks. `auto` is a pipeline of methods over one search.
 """
 
+import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from teccl.construct.baselines import BASELINES, build_baseline, serving_baselines
 from teccl.demand import Collective, Demand
@@ -41,10 +43,17 @@ from teccl.search import Candidate, Search, SearchStoppedError
 from teccl.topology import Topology
 from teccl.units import Quantity
 
+if TYPE_CHECKING:
+    from teccl.construct.instance import Instance
+    from teccl.construct.plan import Plan
+
 Method = Callable[[Search], None]
 
 # A method that is farther behind than this and gains less by more chunks is tried no longer.
 PROMISING_GAIN = 0.05
+# Auto tries the baselines too where its schedule is small and this far above the bound.
+BASELINE_GAP = 0.01
+BASELINE_SENDS = 20_000
 
 
 def solve(
@@ -185,6 +194,10 @@ def run(
     """Carry out a checked request."""
     _load_libraries()
     problem = request.problem(request.chunks or 1)
+    if request.method not in BASELINES:
+        from teccl.construct.warmup import load_kernels
+
+        load_kernels()
     search = Search(request=request, started=time.perf_counter(), progress=progress, cancel=cancel)
     obstacle = find_unreachable(problem)
     if obstacle is not None:
@@ -241,7 +254,9 @@ def _bound(request: Request, problem: Problem) -> BoundSummary:
     """Return what can be proven about the problem."""
     from teccl.bounds import summarise
 
-    return summarise(problem, given_chunks=request.chunks is not None)
+    return summarise(
+        problem, grid=request.time_grid(problem), given_chunks=request.chunks is not None
+    )
 
 
 def _without_schedule(search: Search, problem: Problem, status: Status, message: str) -> Result:
@@ -251,6 +266,7 @@ def _without_schedule(search: Search, problem: Problem, status: Status, message:
         problem=problem,
         bound=search.bound,
         given_chunks=search.request.chunks is not None,
+        grid=search.request.time_grid(problem),
         solve_seconds=search.elapsed_s,
         message=message,
     )
@@ -272,6 +288,8 @@ def _finished(search: Search, best: Candidate, stopped: Status) -> Result:
         tenant_finish_ps=best.tenant_finish_ps,
         bound=search.bound,
         given_chunks=search.request.chunks is not None,
+        grid=schedule.grid,
+        epochs=best.epochs,
         verified=True,
         solve_seconds=search.elapsed_s,
         tried=search.tried if search.request.chunks is None else (),
@@ -279,38 +297,94 @@ def _finished(search: Search, best: Candidate, stopped: Status) -> Result:
 
 
 def _is_optimal(search: Search, best: Candidate) -> bool:
-    """Whether the finish meets the bound, up to a picosecond for each send that sets it."""
-    if search.target_ps is None:
+    """Whether the length meets the bound, up to a picosecond for each send that sets it."""
+    if search.target is None:
         return False
-    excess = best.finish_ps - search.target_ps
+    excess = best.length - search.target
+    if excess <= 0 or best.epochs is not None:
+        return excess <= 0
     # The path is longer to find than to rule out: it has no more sends than the schedule.
-    return excess <= 0 or (
-        excess <= len(best.schedule) and excess <= len(best.schedule.critical_path())
-    )
+    return excess <= len(best.schedule) and excess <= len(best.schedule.critical_path())
 
 
 def _auto(search: Search) -> None:
-    """Try every baseline that serves the problem, with more and more chunks."""
-    if search.request.grid:
-        raise MethodError("method auto has no grid yet; drop the grid's options")
+    """Start from what is given, construct, and try the baselines where that leaves a gap."""
     _restart(search)
+    _construct(search)
+    best = search.incumbent
+    if search.request.grid or best is None or search.target is None:
+        return
+    if best.length > search.target * (1 + BASELINE_GAP) and len(best.schedule) <= BASELINE_SENDS:
+        _baselines(search)
+
+
+def _construct(search: Search) -> None:
+    """Construct schedules with more and more chunks, then try harder with the best counts."""
+    level = search.request.effort
+    if search.request.chunks is not None:
+        _construct_one(search, search.request.problem(search.request.chunks), level)
+    else:
+        for problem in search.problems():
+            _construct_one(search, problem, Effort.QUICK)
+        if level is not Effort.QUICK:
+            by_length = sorted(search.best, key=lambda count: search.best[count].length)
+            for count in by_length[:2]:
+                _construct_one(search, search.request.problem(count), level)
+    if not search.best:
+        problem = search.request.problem(search.request.chunks or 1)
+        raise MethodError(f"no construction serves {problem.demand.title} with these options")
+    search.checkpoint()
+
+
+def _construct_one(search: Search, problem: Problem, level: Effort) -> None:
+    """Offer the first plan at once and the best one in the end, however it ends."""
+    from teccl.construct.instance import Instance
+    from teccl.construct.strategies import Work, plans
+
+    search.checkpoint()
+    grid = search.request.time_grid(problem)
+    instance = Instance.build(problem, grid)
+    known = search.best.get(problem.num_chunks)
+    pending = None
+    try:
+        work = Work(level=level.value, seed=search.request.seed)
+        for plan in plans(instance, target=_construction_target(search), work=work):
+            if known is not None and plan.finish >= known.length:
+                continue
+            pending = plan
+            if problem.num_chunks not in search.best:
+                _offer_plan(search, instance, plan)
+                pending = None
+            search.checkpoint()
+    finally:
+        if pending is not None:
+            _offer_plan(search, instance, pending)
+
+
+def _construction_target(search: Search) -> int:
+    return 0 if search.target is None else int(search.target * (1 + search.request.gap))
+
+
+def _offer_plan(search: Search, instance: "Instance", plan: "Plan") -> None:
+    from teccl.construct.realise import realise
+
+    schedule = realise(instance, plan, method="construct")
+    search.offer(schedule, epochs=None if instance.grid is None else plan.finish)
+
+
+def _baselines(search: Search) -> None:
+    """Try every baseline that serves the problem, with more and more chunks."""
     names: list[str] | None = None
-    refusal: MethodError | None = None
     before: dict[str, int] = {}
     for problem in search.problems():
         names = serving_baselines(problem) if names is None else names
         found: dict[str, int] = {}
         for name in names:
             search.checkpoint()
-            try:
+            with contextlib.suppress(MethodError):
                 found[name] = search.offer(build_baseline(name, problem))
-            except MethodError as reason:
-                refusal = reason
         names = [name for name in names if _is_promising(name, found, before)]
         before = found
-    if not search.best:
-        raise refusal or MethodError("no method keeps to a buffer limit yet; drop --buffer")
-    search.checkpoint()
 
 
 def _is_promising(name: str, found: Mapping[str, int], before: Mapping[str, int]) -> bool:
@@ -361,6 +435,7 @@ def _unavailable(name: str, search: Search) -> None:
 
 METHODS: dict[str, Method] = {
     "auto": _auto,
-    **{name: partial(_unavailable, name) for name in ("construct", *GRID_METHODS)},
+    "construct": _construct,
+    **{name: partial(_unavailable, name) for name in GRID_METHODS},
     **{name: partial(_baseline, name) for name in BASELINES},
 }

@@ -407,11 +407,11 @@ def add_profiles(topology: Topology, rng: random.Random) -> Topology:
 
 
 def random_network(
-    rng: random.Random, *, quantised: bool = False, reduce: bool = False
+    rng: random.Random, *, quantised: bool = False, reduce: bool = False, most_switches: int = 2
 ) -> Topology:
     """A few GPUs, every other reachable, perhaps through switches, perhaps sharing capacity."""
     gpus = rng.randrange(3, 6)
-    switches = rng.choice([0, 1, 1, 2])
+    switches = min(rng.choice([0, 1, 1, 2]), most_switches)
     rates = ["1", "1/2"] if quantised else ["1", "2", "1/2", "3", "4/7"]
     alphas = ["0", "1", "2"] if quantised else ["0", "1/4", "1", "37/100"]
     names = [f"g{i}" for i in range(gpus)]
@@ -427,7 +427,8 @@ def random_network(
     shares = ["", "", "", "", " /nic"] if rng.random() < 0.4 else [""]
     # Only links that leave GPUs share, so that a way through switches never needs a share twice.
     links = [
-        f"{a}>{b} {rng.choice(rates)} {rng.choice(alphas)}{rng.choice(shares if a in names else [''])}"
+        f"{a}>{b} {rng.choice(rates)} {rng.choice(alphas)}"
+        + (rng.choice(shares) if a in names else "")
         for pair in pairs
         for a, b in (pair, pair[::-1])
     ]

@@ -120,6 +120,35 @@ def test_shares_of_circuits_are_summed_exactly():
     assert grid_kinds(problem, *rows) == set()
 
 
+@pytest.mark.parametrize(("count", "expected"), [(12, set()), (13, {"grid-capacity"})])
+def test_shares_of_many_kappas_do_not_overflow(count, expected):
+    """Shares with a common denominator of 27 digits are summed exactly."""
+    # One in 101, 103, 107, ...: twelve of them are below a tenth, thirteen above.
+    primes = [101, 103, 107, 109, 113, 127, 131, 137, 139, 149, 151, 157, 163]
+    assert (
+        sum(Fraction(1, p) for p in primes[:12])
+        < Fraction(1, 10)
+        < sum(Fraction(1, p) for p in primes)
+    )
+    names = [f"g{p}" for p in primes]
+    links = ", ".join(["a>s 1/10", *(f"s>g{p} 1/{p}" for p in primes)])
+    topology = net(f"a {' '.join(names)} | s", links)
+    problem = task(topology, wants(*[([0], [i + 1]) for i in range(count)]), **CUT)
+    rows = [(i, link, 0, i) for i in range(count) for link in ("a>s", f"s>{names[i]}")]
+    assert grid_kinds(problem, *rows) == expected
+
+
+@pytest.mark.parametrize(("more", "delta"), [("0", 0), (f"1/{10**40}", 1)])
+def test_alphas_are_summed_exactly(more, delta):
+    """Two twentieths of an epoch are negligible, a trifle more is not."""
+    second = Fraction(1, 20) + Fraction(more)
+    topology = net("a b c | s", f"a>s 1 1/20, s>b 1 {second}, b>c")
+    problem = task(topology, wants(([0], [2])), **HYPER)
+    rows = [(0, "a>s", 0, 7), (0, "s>b", 0, 7)]
+    assert grid_kinds(problem, *rows, (0, "b>c", 1 + delta)) == set()
+    assert grid_kinds(problem, *rows, (0, "b>c", delta)) == {"grid-too-early"}
+
+
 def test_a_hyper_edge_rounds_the_sum_of_its_alphas():
     """Two latencies of a fifteenth of an epoch sum to more than a tenth."""
     topology = net("a b c | s", "a>s 1 1/15, s>b 1/2 1/15, b>c")
@@ -216,4 +245,4 @@ def test_a_coarse_grid_forgets_small_latencies_only():
     problem = task(net("a b c", "a>b 1 1, b>c 1 1"), wants(*[([0], [2])] * 10))
     rows = [(i, "a>b", 0) for i in range(10)] + [(i, "b>c", 1) for i in range(10)]
     assert grid_kinds(problem, *rows, epoch=10) == set()
-    assert Fraction(1, 10) * 10 == 1
+    assert grid_kinds(problem, *rows, epoch=9) == {"grid-capacity", "grid-too-early"}

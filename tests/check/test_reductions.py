@@ -119,10 +119,7 @@ def test_a_sum_nobody_sends_is_unmet():
     """Destinations that nothing reaches have their own contribution only."""
     problem = task(FULL, SUM_EVERYWHERE)
     found = verify(plan(problem, add("a>b", 0)))
-    assert sorted(v.detail[-40:] for v in found) == sorted(
-        v.detail[-40:] for v in found if v.kind is ViolationKind.UNMET_DEMAND
-    )
-    assert len(found) == 3
+    assert [v.kind for v in found] == [ViolationKind.UNMET_DEMAND] * 3
 
 
 def test_reductions_of_several_chunks_do_not_mix():

@@ -184,6 +184,16 @@ def test_rates_are_summed_exactly():
     assert kinds(plan(problem, *rows)) == set()
 
 
+@pytest.mark.parametrize(("missing", "expected"), [("0", set()), (f"1/{10**40}", {"overload"})])
+def test_rates_are_summed_exactly_whatever_their_digits(missing, expected):
+    """Rates with long denominators neither overflow nor round."""
+    one, two = Fraction(10**30 + 57, 3 * 10**30 + 1), Fraction(10**31 + 33, 3 * 10**31 + 7)
+    links = f"a>s {one + two - Fraction(missing)}, s>b {one}, s>c {two}"
+    problem = task(net("a b c | s", links), wants(([0], [1]), ([0], [2])), **CUT)
+    rows = [(i, link, 0, i) for i, out in enumerate("bc") for link in ("a>s", f"s>{out}")]
+    assert kinds(plan(problem, *rows)) == expected
+
+
 def test_circuits_too_share_a_capacity_one_at_a_time():
     """A shared capacity is exclusive even where rates would fit."""
     topology = net("a b c | s", "a>s 4, s>b /nic, s>c /nic", {"nic": 4})

@@ -133,8 +133,9 @@ def test_interrupt_at_any_moment(delay: float, processes: list[subprocess.Popen[
     assert "Traceback" not in err
     assert len(err.splitlines()) == (0 if process.returncode == 0 else 1)
     assert Path("best.json").exists() == (process.returncode == 0)
-    # 130 where the interpreter was still starting and nothing of teccl had run.
-    assert process.returncode in (0, 1, 130)
+    # Interrupted while teccl was still being loaded: 130, or the signal itself where Python was
+    # in a place from which it reports it so; a shell shows 130 for both.
+    assert process.returncode in (0, 1, 130, -signal.SIGINT)
 
 
 def test_handler_is_taken_back() -> None:

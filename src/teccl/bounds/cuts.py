@@ -150,14 +150,15 @@ def _gate_values(
     network: Network, gates: list[_Gate], nodes: IntArray, extra: IntArray, *, heads: bool
 ) -> IntArray:
     """Rows are nodes, columns gates: head from the node, or tail to it after the crossing."""
-    topology, d = network.problem.topology, network.distance
+    topology = network.problem.topology
     values = np.empty((len(nodes), len(gates)), dtype=np.int64)
     for column, gate in enumerate(gates):
         if heads:
-            options = d[np.ix_(nodes, topology.link_src[gate.links])] + extra[:, None]
+            before = network.approach[np.ix_(nodes, topology.link_src[gate.links])]
+            options = before + extra[:, None]
         else:
-            after = d[np.ix_(topology.link_dst[gate.links], nodes)].T
-            options = after + network.step[gate.links][None, :]
+            after = network.distance[np.ix_(topology.link_dst[gate.links], nodes)].T
+            options = after + network.crossing[gate.links][None, :]
         values[:, column] = options.min(axis=1)
     return np.minimum(values, FAR)
 
@@ -212,9 +213,9 @@ def least_fluid_time(rates: list[Fraction], away: list[int], total: Fraction) ->
 def _least_whole_time(gates: list[_Gate], away: list[int], total: int) -> int:
     """Least T at which the windows have room to start the total number of whole chunks.
 
-    A tail includes the crossing's own step, so a start is possible at `away` at the earliest and
-    every hold later; a link takes `slots` chunks each time. Fluid sharing of a link by circuits
-    does not break this: n chunks need n holds of its time.
+    A tail includes the link's own hold, so n chunks that follow one another on it end n - 1 holds
+    after `away` at the earliest; a link takes `slots` chunks each time. Circuits may share a link
+    in parts, but n chunks need n holds of its time all the same.
     """
 
     def room(time: int) -> int:

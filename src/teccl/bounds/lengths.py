@@ -5,9 +5,10 @@ total length at least dist_l(s_k, t_k), so the network must carry
 
 .. math:: \sum_e C_e \, l_e \, (T - w_e)^+ \ge \sum_k b_k \, \mathrm{dist}_l(s_k, t_k),
 
-where w_e is the least time that any byte spends before and after crossing e. The inequality holds
-for every l; the dual solution of the multi-commodity flow makes it sharp. Lengths are rounded to
-whole numbers first, so that distances and the value are exact whatever made them.
+where w_e is the least time that any byte takes to e plus the least that any takes from the start of
+its crossing on, not necessarily the same byte. The inequality holds for every l; the dual solution
+of the multi-commodity flow makes it sharp. Lengths are rounded to whole numbers first, so that
+distances and the value are exact whatever made them.
 """
 
 from collections.abc import Iterator
@@ -136,12 +137,16 @@ def _length_bound(
 def _around(
     network: Network, pairs: tuple[IntArray, IntArray, list[Fraction], IntArray], links: IntArray
 ) -> IntArray:
-    """Least time before and after crossing each link, over all pairs."""
-    topology, d = network.problem.topology, network.distance
+    """Least time before each link, over all pairs, plus the least time from its start on.
+
+    The two may come from different pairs: a link is busy from the first that can reach it until
+    the last that may still leave it.
+    """
+    topology = network.problem.topology
     src, dst, _, ready = pairs
     around = np.empty(len(links), dtype=np.int64)
     for i, e in enumerate(links):
-        before = d[src, topology.link_src[e]] + ready
-        after = d[topology.link_dst[e], dst]
-        around[i] = (before + after).min() + network.step[e]
+        before = network.approach[src, topology.link_src[e]] + ready
+        after = network.distance[topology.link_dst[e], dst]
+        around[i] = before.min() + after.min() + network.crossing[e]
     return np.minimum(around, FAR)

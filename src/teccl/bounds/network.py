@@ -67,6 +67,11 @@ class Network:
         Chunks a link can take within one holding time.
     distance
         Least time from node to node.
+    approach
+        Least time from a node's data until it may start to cross a link that leaves another node.
+    crossing
+        Least time from the start on a link until the chunk may leave at the far end, its own
+        holding time included.
     pools
         Links that share a capacity, with its rate, hold and slots.
     """
@@ -79,6 +84,8 @@ class Network:
     hold: IntArray
     slots: IntArray
     distance: IntArray
+    approach: IntArray
+    crossing: IntArray
     classes: Classes
     pools: tuple[tuple[IntArray, Fraction, int, int], ...]
 
@@ -88,7 +95,12 @@ class Network:
         topology = problem.topology
         rates = [max(r for _, r in topology.rate_steps(link)) for link in topology.links]
         latency, hold, slots = _link_times(problem, grid, rates, fluid=fluid)
-        step = _least_steps(problem, grid, latency, hold)
+        if grid is not None and problem.switch is SwitchMode.HYPER_EDGE:
+            # The sum of a hyper-edge's latencies is rounded, which may be less than its parts are.
+            latency = np.where(_touches_switch(problem), 0, latency)
+        step = _least_steps(problem, latency, hold)
+        distance = all_distances(problem, step)
+        approach, crossing = _crossings(problem, distance, latency, hold)
         return Network(
             problem=problem,
             fluid=fluid,
@@ -97,7 +109,9 @@ class Network:
             step=step,
             hold=hold,
             slots=slots,
-            distance=all_distances(problem, step),
+            distance=distance,
+            approach=approach,
+            crossing=crossing,
             classes=_classes(problem, grid),
             pools=_pools(problem, grid, fluid=fluid),
         )
@@ -124,30 +138,56 @@ def _link_times(
     )
 
 
-def _least_steps(
-    problem: Problem, grid: TimeGrid | None, latency: IntArray, hold: IntArray
-) -> IntArray:
-    """Least time from a send's start on a link until the chunk may leave at the far end.
-
-    In a circuit only the first link is sure to add its holding time, and a hyper-edge rounds the
-    sum of its latencies on a grid, which may be less than the sum of the rounded ones.
-    """
-    step = latency + hold
+def _touches_switch(problem: Problem) -> npt.NDArray[np.bool_]:
     topology = problem.topology
-    leaves_switch = topology.is_switch[topology.link_src]
-    touches_switch = leaves_switch | topology.is_switch[topology.link_dst]
-    if problem.switch is SwitchMode.HYPER_EDGE:
-        if grid is not None:
-            step = np.where(touches_switch, hold, step)
-            latency = np.zeros_like(latency)
-        return np.where(leaves_switch, latency, step)
-    if problem.transit is Transit.CUT_THROUGH:
-        return np.where(leaves_switch, latency, step)
-    return step
+    return topology.is_switch[topology.link_src] | topology.is_switch[topology.link_dst]
 
 
-def all_distances(problem: Problem, weights: IntArray) -> IntArray:
-    """All-pairs least sums of whole weights over links, relays included; `FAR` when unreachable."""
+def _has_circuits(problem: Problem) -> bool:
+    """Whether data begins to leave a switch before it has arrived completely."""
+    one_go = problem.switch is SwitchMode.HYPER_EDGE or problem.transit is Transit.CUT_THROUGH
+    return one_go and problem.topology.num_switches > 0
+
+
+def _least_steps(problem: Problem, latency: IntArray, hold: IntArray) -> IntArray:
+    """Least time that each link adds to a way; in a circuit only the first link adds its hold."""
+    if not _has_circuits(problem):
+        return latency + hold
+    leaves_switch = problem.topology.is_switch[problem.topology.link_src]
+    return np.where(leaves_switch, latency, latency + hold)
+
+
+def _crossings(
+    problem: Problem, distance: IntArray, latency: IntArray, hold: IntArray
+) -> tuple[IntArray, IntArray]:
+    """When a link may begin to carry a chunk, and how long after that the chunk is beyond it.
+
+    A circuit's later links begin before the chunk has arrived at their switch: after the latencies
+    on the way there or, in a hyper-edge, together with the first link.
+    """
+    if not _has_circuits(problem):
+        return distance, latency + hold
+    topology = problem.topology
+    # Ways from a GPU to a switch that pass nothing but switches.
+    lead = all_distances(problem, latency, only=topology.is_switch[topology.link_dst])
+    approach, crossing = distance.copy(), latency + hold
+    for switch in np.flatnonzero(topology.is_switch):
+        before = lead[topology.gpus, switch]
+        if problem.switch is SwitchMode.HYPER_EDGE:
+            crossing[topology.link_src == switch] += min(before.min(), FAR)
+            before = np.where(before < FAR, 0, FAR)
+        ways = distance[:, topology.gpus] + before
+        approach[:, switch] = np.minimum(ways.min(axis=1), FAR)
+    return approach, crossing
+
+
+def all_distances(
+    problem: Problem, weights: IntArray, *, only: npt.NDArray[np.bool_] | None = None
+) -> IntArray:
+    """All-pairs least sums of whole weights over links, relays included; `FAR` when unreachable.
+
+    `only` is a mask of the links that may be used.
+    """
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import dijkstra
 
@@ -156,14 +196,16 @@ def all_distances(problem: Problem, weights: IntArray) -> IntArray:
     # A weight of zero would vanish from a sparse matrix, so hops are counted in the last digits.
     total = weights.astype(np.float64) * n + 1
     order = np.lexsort((total, topology.link_dst, topology.link_src))
+    if only is not None:
+        order = order[only[order]]
     src, dst = topology.link_src[order], topology.link_dst[order]
     # Of parallel links the shortest counts.
     fresh = np.ones(len(src), dtype=bool)
     fresh[1:] = (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])
     graph = coo_array((total[order][fresh], (src[fresh], dst[fresh])), shape=(n, n)).tocsr()
     found = dijkstra(graph)
-    # Floats are exact up to 2**53; beyond, rounding down a little keeps a bound valid.
-    found = np.where(found < 2**53, found, found * (1 - 2.0**-50))
+    # Floats are exact up to 2**53; beyond, every hop rounds, and rounding down keeps bounds valid.
+    found = np.where(found < 2**53, found, found * (1 - (n + 1) * 2.0**-52))
     reachable = np.isfinite(found)
     return np.where(reachable, np.floor(np.where(reachable, found, 0) / n).astype(np.int64), FAR)
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from teccl.check import lengths
-from teccl.check._arrays import IntArray, expand, ints, overloads, scaled
+from teccl.check._arrays import IntArray, NumberArray, expand, ints, overloads, scaled
 from teccl.check.sends import Sends
 from teccl.check.timeline import Timeline
 from teccl.check.transfers import Passing, Transfers
@@ -44,6 +44,17 @@ def shared_uses(topology: Topology, link: IntArray) -> Uses:
     first = np.cumsum(count) - count
     rows = np.repeat(np.arange(len(link)), count[link])
     return Uses(rows, names[expand(first[link], count[link])])
+
+
+def circuit_loads(
+    sends: Sends, transfers: Transfers, topology: Topology
+) -> tuple[NumberArray, NumberArray]:
+    """Bandwidth of each send's link and the part of it that its circuit needs, in a common unit."""
+    rates = [lengths.link_rate(topology, link) for link in topology.links]
+    rate = scaled(rates, len(sends))[sends.link]
+    slowest = np.full(len(transfers.root), rate.max(initial=0), dtype=rate.dtype)
+    np.minimum.at(slowest, transfers.index, rate)
+    return rate, slowest[transfers.index]
 
 
 def check_links(sends: Sends, transfers: Transfers, timeline: Timeline, findings: Findings) -> None:
@@ -92,18 +103,12 @@ def _check_circuits(
     sends: Sends, transfers: Transfers, timeline: Timeline, findings: Findings
 ) -> None:
     """Check that the rates of the circuits on each link sum to at most its bandwidth."""
-    topology = sends.problem.topology
-    rates = [lengths.link_rate(topology, link) for link in topology.links]
-    link_rate = scaled(rates, len(sends))
-    rate = link_rate[sends.link]
-    slowest = np.full(len(transfers.root), link_rate.max(initial=0), dtype=rate.dtype)
-    np.minimum.at(slowest, transfers.index, rate)
+    rate, load = circuit_loads(sends, transfers, sends.problem.topology)
     end = timeline.start + timeline.held
 
     def add(row: int) -> None:
         detail = "the circuits on the link from here on need more than its bandwidth"
         timeline.note(findings, sends, ViolationKind.OVERLOAD, row, detail)
 
-    load = slowest[transfers.index]
     over = overloads(sends.link, timeline.start, end, load, rate)
     findings.add_each(ViolationKind.OVERLOAD, over, add)

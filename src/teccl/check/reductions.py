@@ -5,7 +5,7 @@ send carries what the accumulator holds at its start. An arrival with op reduce 
 with op copy replaces the accumulator; at one instant merges come first, and sends last.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -76,10 +76,8 @@ def check_reductions(
         return
     rows = np.flatnonzero(sends.combines)
     accumulators = _Accumulators.of(sends, timeline, rows)
-    replay = _Replay(sends, transfers, timeline, accumulators)
+    replay = _Replay(sends, transfers, timeline, accumulators, findings)
     replay.run(rows)
-    for row, kind, detail in replay.faults:
-        timeline.note(findings, sends, kind, row, detail)
     _check_results(sends, timeline, findings, accumulators.keys, replay.held)
 
 
@@ -87,13 +85,18 @@ class _Replay:
     """Contributions in accumulators and on their way, event by event."""
 
     def __init__(
-        self, sends: Sends, transfers: Transfers, timeline: Timeline, accumulators: _Accumulators
+        self,
+        sends: Sends,
+        transfers: Transfers,
+        timeline: Timeline,
+        accumulators: _Accumulators,
+        findings: Findings,
     ) -> None:
         self.sends = sends
         self.transfers = transfers
         self.timeline = timeline
         self.accumulators = accumulators
-        self.faults: list[tuple[int, ViolationKind, str]] = []
+        self.findings = findings
         bits = [1 << i for i in range(int(accumulators.bit.max(initial=-1)) + 1)]
         late = (accumulators.ready > 0).tolist()
         self.own = [0 if i < 0 else bits[i] for i in accumulators.bit.tolist()]
@@ -190,22 +193,44 @@ class _Replay:
             # Of two copies of one instant the smaller may as well have come first.
             if when == time and not (arrived & ~before) and not (older & ~arrived):
                 return
-            where, whose = self._name(self.sends.dst[row]), self._whose(row, lost)
-            detail = f"overwrites at {where} the contribution of {whose}"
-            self.faults.append((row, ViolationKind.LOST_CONTRIBUTION, detail))
+            self._note_lost(row, lost)
         self.replaced[place] = (time, before)
         self.held[place] = arrived
 
+    def _note(self, row: int, kind: ViolationKind, text: Callable[[], str]) -> None:
+        """Add a violation; its text is only made while there is room for it."""
+        if not self.findings.is_full(self.timeline.kind(kind)):
+            self.timeline.note(self.findings, self.sends, kind, row, text())
+
     def _note_double(self, row: int, node: int, twice: int) -> None:
-        detail = f"adds the contribution of {self._whose(row, twice)} twice at {self._name(node)}"
-        self.faults.append((row, ViolationKind.DOUBLE_REDUCTION, detail))
+        self._note(
+            row,
+            ViolationKind.DOUBLE_REDUCTION,
+            lambda: (
+                f"adds the contribution of {self._whose(row, twice)} twice at {self._name(node)}"
+            ),
+        )
+
+    def _note_lost(self, row: int, lost: int) -> None:
+        self._note(
+            row,
+            ViolationKind.LOST_CONTRIBUTION,
+            lambda: (
+                f"overwrites the contribution of {self._whose(row, lost)} "
+                f"at {self._name(self.sends.dst[row])}"
+            ),
+        )
 
     def _note_empty(self, row: int) -> None:
         kind, verb = ViolationKind.NOTHING_TO_SEND, "holds nothing of it to send"
         if self.own[self.accumulators.reads[row]]:
             kind, verb = ViolationKind.NOT_READY, "sends its own contribution before it is ready"
-        start = self.timeline.show(self.timeline.start[row])
-        self.faults.append((row, kind, f"{self._name(self.sends.src[row])} {verb} at {start}"))
+        start = self.timeline.start[row]
+        self._note(
+            row,
+            kind,
+            lambda: f"{self._name(self.sends.src[row])} {verb} at {self.timeline.show(start)}",
+        )
 
     def _name(self, node: int) -> str:
         return self.sends.problem.topology.nodes[node].name

@@ -19,14 +19,16 @@ from teccl.check._arrays import (
     last_marked,
     new_run,
     number_runs,
+    overloads,
 )
 from teccl.check.buffers import visits
 from teccl.check.feeds import Feeds
-from teccl.check.links import Uses, clashes, link_uses, shared_uses
+from teccl.check.links import Uses, circuit_loads, clashes, link_uses, shared_uses
 from teccl.check.sends import Sends
 from teccl.check.timeline import Timeline
 from teccl.check.transfers import Passing, Transfers
 from teccl.errors import ScheduleError
+from teccl.topology import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,12 +53,16 @@ class Relations:
     def with_feeds(self, feeds: Feeds) -> "Relations":
         """Add that sends wait for the arrivals and the data that feed them."""
         fed = np.flatnonzero(feeds.feeder >= 0)
+        joined = self.plus(feeds.feeder[fed] + 2 * len(feeds.feeder), fed)
+        return replace(joined, not_before=np.maximum(self.not_before, feeds.not_before))
+
+    def plus(self, before: IntArray, after: IntArray) -> "Relations":
+        """Add relations without lag."""
         return replace(
             self,
-            before=np.concatenate([self.before, feeds.feeder[fed] + 2 * len(feeds.feeder)]),
-            after=np.concatenate([self.after, fed]),
-            lag=np.concatenate([self.lag, np.zeros_like(fed)]),
-            not_before=np.maximum(self.not_before, feeds.not_before),
+            before=np.concatenate([self.before, before]),
+            after=np.concatenate([self.after, after]),
+            lag=np.concatenate([self.lag, np.zeros_like(before)]),
         )
 
     def are_kept(self, timeline: Timeline) -> bool:
@@ -160,8 +166,9 @@ def _keep_apart(book: Book, timeline: Timeline, uses: Uses, *, may_meet: bool) -
     before, after = order[:-1], order[1:]
     same = place[before] == place[after]
     book.keep(book.end(rows[before[same]]), book.start(rows[after[same]]))
-    for each in crowded:
-        here = np.flatnonzero(place == each)
+    meeting = np.flatnonzero(np.isin(place, crowded))
+    meeting = meeting[np.argsort(place[meeting], kind="stable")]
+    for here in np.split(meeting, np.flatnonzero(np.diff(place[meeting])) + 1):
         before, after = _followers(begin[here], end[here])
         book.keep(book.end(rows[here[before]]), book.start(rows[here[after]]))
 
@@ -176,9 +183,27 @@ def _followers(begin: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
     ends = end[by_end]
     latest = np.maximum.accumulate(begin[by_end])
     high = np.searchsorted(ends, begin, side="right")
+    after = np.flatnonzero(high > 0)
+    high = high[after]
     low = np.searchsorted(ends, latest[high - 1], side="right")
-    count = np.where(high > 0, high - low, 0)
-    return by_end[expand(low, count)], np.repeat(np.arange(len(begin)), count)
+    return by_end[expand(low, high - low)], np.repeat(after, high - low)
+
+
+def single_file(
+    sends: Sends, transfers: Transfers, timeline: Timeline, topology: Topology
+) -> tuple[IntArray, IntArray]:
+    """Pairs (end, start) of moments that part circuits which met but do not fit on other rates.
+
+    Where the circuits that were on a link together need more than it has now, all circuits on the
+    link follow one another in the order of their starts.
+    """
+    rate, load = circuit_loads(sends, transfers, topology)
+    end = timeline.start + timeline.held
+    over = sends.link[overloads(sends.link, timeline.start, end, load, rate)]
+    rows = np.flatnonzero(np.isin(sends.link, over))
+    rows = rows[np.lexsort((sends.transfer[rows], timeline.start[rows], sends.link[rows]))]
+    same = sends.link[rows[1:]] == sends.link[rows[:-1]]
+    return rows[:-1][same] + len(sends), rows[1:][same]
 
 
 def _keep_own(book: Book, sends: Sends, timeline: Timeline) -> None:

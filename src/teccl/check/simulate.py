@@ -4,14 +4,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from teccl.check._arrays import IntArray
 from teccl.check.bodies import CANNOT_KEEP, least_starts
 from teccl.check.feeds import feeds_of
 from teccl.check.profiled import least_profiled_starts
-from teccl.check.relations import Relations, order_of
+from teccl.check.relations import Relations, order_of, single_file
 from teccl.check.sends import Sends
+from teccl.check.shapes import check_shapes
 from teccl.check.timeline import Timeline, check_handoffs, physical_timeline
-from teccl.check.transfers import Transfers, check_shapes
+from teccl.check.transfers import Passing, Transfers
 from teccl.check.violation import Findings
 from teccl.errors import ScheduleError
 from teccl.problem import Problem
@@ -59,11 +59,23 @@ def simulate(schedule: Schedule, *, topology: Topology | None = None) -> Replay:
     ScheduleError
         If the schedule breaks the rules its order rests on, or `topology` has other links or
         rates on which the order cannot be kept.
+
+    Examples
+    --------
+    A broadcast along a line that wastes time before the second hop:
+
+    >>> from teccl import Demand, Problem, Topology
+    >>> from teccl.schedule import Schedule, send_array
+    >>> demand = Demand.collective("broadcast", size="1MB")
+    >>> problem = Problem(topology=Topology.parse("line:gpus=3"), demand=demand)
+    >>> sends = send_array(chunk=[0, 0], link=[0, 2], start_ps=[0, 99_000_000])
+    >>> simulate(Schedule(problem=problem, sends=sends)).finish_ps
+    41000000
     """
     problem = schedule.problem if topology is None else _moved(schedule.problem, topology)
     sends = Sends.of(schedule)
     transfers = Transfers.of(sends)
-    original = physical_timeline(sends, transfers, schedule.sends["start_ps"])
+    original = physical_timeline(sends, transfers, schedule.sends["start_ps"].copy())
     relations = _order(sends, transfers, original)
     replayed = _settle(sends, transfers, problem.topology, original, relations)
     if (replayed.start >= relations.before_time).any():
@@ -96,7 +108,7 @@ def _moved(problem: Problem, topology: Topology) -> Problem:
 def _order(sends: Sends, transfers: Transfers, original: Timeline) -> Relations:
     """Return the order of a schedule that keeps the rules the order rests on."""
     findings = Findings(sends.problem)
-    check_shapes(sends, transfers, findings)
+    check_shapes(sends, transfers, original, findings)
     check_handoffs(sends, transfers, original, findings)
     found = findings.all()
     if found:
@@ -118,33 +130,23 @@ def _settle(
 
     The first round takes that from the schedule. If another arrival has become the first by then,
     the next round lets it feed; each round's times satisfy the next round's relations, so times
-    only fall and the rounds end. What they end with is the same whatever the schedule's own slack.
+    only fall and the rounds end. What they end with replays to itself.
     """
     timeline, feeds = original, feeds_of(sends, original)
+    is_moved = topology is not sends.problem.topology
+    if is_moved and transfers.passing is Passing.CIRCUIT:
+        relations = relations.plus(*single_file(sends, transfers, original, topology))
+    least = least_profiled_starts if topology.has_profiles else least_starts
     while True:
-        fed = relations.with_feeds(feeds)
-        start = _solve(sends, transfers, topology, original, fed)
+        start = least(sends, transfers, topology, original, relations.with_feeds(feeds))
+        if start is None:
+            # An order that ties sends in circles over changing rates can make labels creep. The
+            # times so far keep the order too, unless they are those of other links.
+            if is_moved and timeline is original:
+                raise ScheduleError(CANNOT_KEEP)
+            return timeline
         timeline = physical_timeline(sends, transfers, start, topology)
         next_feeds = feeds_of(sends, timeline)
         if next_feeds.same_as(feeds):
             return timeline
         feeds = next_feeds
-
-
-def _solve(
-    sends: Sends,
-    transfers: Transfers,
-    topology: Topology,
-    original: Timeline,
-    relations: Relations,
-) -> IntArray:
-    if not topology.has_profiles:
-        return least_starts(sends, transfers, topology, original, relations)
-    start = least_profiled_starts(sends, transfers, topology, original, relations)
-    if start is not None:
-        return start
-    # Changing rates and an order that ties sends in circles can make labels creep. The
-    # schedule's own times keep the order too.
-    if topology is not sends.problem.topology:
-        raise ScheduleError(CANNOT_KEEP)
-    return original.start

@@ -1,4 +1,4 @@
-"""Transfers: how the hops with one transfer id hang together, and the rules of that shape.
+"""Transfers: how the hops with one transfer id hang together.
 
 A *passage* is one transfer crossing one switch: the hops that enter it and the hops that leave it.
 A transfer is a tree of hops joined at passages. Its roots leave GPUs, its leaves enter GPUs.
@@ -10,9 +10,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from teccl.check._arrays import BoolArray, IntArray, NumberArray, expand, new_run
+from teccl.check._arrays import IntArray, NumberArray, expand, new_run
 from teccl.check.sends import Sends
-from teccl.check.violation import Findings, ViolationKind
 from teccl.problem import Problem, SwitchMode, Transit
 
 
@@ -144,78 +143,12 @@ def _levels(enters: IntArray, leaves: IntArray, num_in: IntArray) -> IntArray:
     return level
 
 
-def check_shapes(sends: Sends, transfers: Transfers, findings: Findings) -> None:
-    """Check that every transfer is one chunk on a tree from a GPU through switches to GPUs."""
-    _check_mixed(sends, transfers, findings)
-    if not len(transfers.num_in) and sends.from_gpu.all():
-        _check_roots(sends, transfers, findings)
-        return
-    topology = sends.problem.topology
-
-    def note(kind: ViolationKind, rows: IntArray, detail: str, nodes: IntArray) -> None:
-        def add(row: int) -> None:
-            text = detail.format(node=topology.nodes[nodes[row]].name, id=sends.transfer[row])
-            findings.add(kind, text, chunk=int(sends.chunk[row]), link=int(sends.link[row]))
-
-        findings.add_each(kind, rows, add)
-
-    unpaired = np.flatnonzero(~sends.from_gpu & (transfers.leaves < 0))
-    text = "leaves switch {node}, which its transfer {id} never enters"
-    note(ViolationKind.UNPAIRED_HOP, unpaired, text, sends.src)
-    lost = transfers.entry[transfers.num_out == 0]
-    text = "enters switch {node} and its transfer {id} never leaves it; a switch holds nothing"
-    note(ViolationKind.LOST_IN_SWITCH, lost, text, sends.dst)
-    merges = transfers.entry[(transfers.num_in > 1) & ~_may_merge(sends, transfers)]
-    text = "transfer {id} enters switch {node} more than once, which may not merge it"
-    note(ViolationKind.ILLEGAL_MERGE, merges, text, sends.dst)
-    if not _switches_copy(sends.problem):
-        copied = transfers.entry[transfers.num_out > 1]
-        text = "leaves switch {node} more than once in transfer {id}; switches do not copy here"
-        note(ViolationKind.SWITCH_COPY, copied, text, sends.dst)
-    text = "is on a cycle of switches in transfer {id}"
-    note(ViolationKind.CYCLE, np.flatnonzero(transfers.level < 0), text, sends.src)
-    _check_roots(sends, transfers, findings)
-
-
-def _switches_copy(problem: Problem) -> bool:
-    return problem.switch is SwitchMode.COPY and problem.copy
-
-
-def _may_merge(sends: Sends, transfers: Transfers) -> BoolArray:
-    """Whether each passage may combine the sends that enter it."""
-    reduces = np.array([node.reduce for node in sends.problem.topology.nodes], dtype=bool)
-    allowed = reduces[sends.dst[transfers.entry]] & sends.is_reduce[transfers.entry]
-    return allowed & (transfers.passing is not Passing.HYPER_EDGE)
-
-
 def mixed_transfers(sends: Sends, transfers: Transfers) -> IntArray:
     """Sends whose chunk or op differs from another send of their transfer."""
     order = np.argsort(transfers.index, kind="stable")
     same = ~new_run(transfers.index[order])
     differs = new_run(sends.chunk[order], sends.is_reduce[order])
     return order[same & differs]
-
-
-def _check_mixed(sends: Sends, transfers: Transfers, findings: Findings) -> None:
-    def add(row: int) -> None:
-        detail = f"transfer {sends.transfer[row]} mixes chunks or ops; give each its own id"
-        chunk, link = int(sends.chunk[row]), int(sends.link[row])
-        findings.add(ViolationKind.MIXED_TRANSFER, detail, chunk=chunk, link=link)
-
-    findings.add_each(ViolationKind.MIXED_TRANSFER, mixed_transfers(sends, transfers), add)
-
-
-def _check_roots(sends: Sends, transfers: Transfers, findings: Findings) -> None:
-    """Check that a transfer that leaves GPUs several times is joined at switches."""
-    apart = separate_roots(sends, transfers)
-
-    def add(row: int) -> None:
-        name = sends.problem.topology.nodes[sends.src[row]].name
-        detail = f"transfer {sends.transfer[row]} leaves gpu {name} apart from its other hops"
-        chunk, link = int(sends.chunk[row]), int(sends.link[row])
-        findings.add(ViolationKind.SEVERAL_ROOTS, detail, chunk=chunk, link=link)
-
-    findings.add_each(ViolationKind.SEVERAL_ROOTS, apart, add)
 
 
 def separate_roots(sends: Sends, transfers: Transfers) -> IntArray:

@@ -3,7 +3,8 @@
 import os
 import sys
 from dataclasses import dataclass
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
@@ -86,8 +87,8 @@ def _global_options(
 
 def _check_shell() -> None:
     """Refuse completion where nothing tells which shell it is for."""
-    import shellingham
-
+    # Typer's own way to find the shell; it has no type hints.
+    shellingham: Any = import_module("shellingham")
     try:
         shellingham.detect_shell()
     except (shellingham.ShellDetectionFailure, NotImplementedError, OSError):

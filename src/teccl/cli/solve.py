@@ -16,6 +16,7 @@ from teccl.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from teccl.progress import CancelToken
     from teccl.result import Result
 
 # The library knows these too; they stand here so that help and completion need not load it.
@@ -206,29 +207,35 @@ def solve(
         "degrade": degrade or None,
     }
     given = {keyword: value for keyword, value in flags.items() if value is not None}
-    result = _run(topology, collective, given, quiet=quiet)
-    if path is not None and result.schedule is not None:
-        result.schedule.save(path)
-    _print(result, path, as_json=as_json, quiet=quiet)
+    from teccl.cli.interrupt import stopping_on_interrupt
+    from teccl.progress import CancelToken
+
+    token = CancelToken()
+    # Ctrl-C that comes after the search must not lose its schedule: saving and printing, too,
+    # are done under the handler.
+    with stopping_on_interrupt(token.cancel):
+        result = _run(topology, collective, given, token, quiet=quiet)
+        if path is not None and result.schedule is not None:
+            result.schedule.save(path)
+        _print(result, path, as_json=as_json, quiet=quiet)
     if result.schedule is None:
         reason = f": {result.message}" if result.message else ""
         raise CommandFailed(ExitCode.NO_SCHEDULE, f"no schedule, {result.status.value}{reason}")
 
 
 def _run(
-    topology: str, collective: str | None, keywords: Mapping[str, Any], *, quiet: bool
+    topology: str,
+    collective: str | None,
+    keywords: Mapping[str, Any],
+    token: "CancelToken",
+    *,
+    quiet: bool,
 ) -> "Result":
     from teccl.cli.display import progress_display
-    from teccl.cli.interrupt import stopping_on_interrupt
-    from teccl.progress import CancelToken
+    from teccl.synthesis import solve as find_schedule
 
-    token = CancelToken()
-    with stopping_on_interrupt(token.cancel):
-        # Loaded under the handler: Ctrl-C in this second must not end in a traceback either.
-        from teccl.synthesis import solve as find_schedule
-
-        with progress_display(quiet=quiet) as progress:
-            return find_schedule(topology, collective, **keywords, progress=progress, cancel=token)
+    with progress_display(quiet=quiet) as progress:
+        return find_schedule(topology, collective, **keywords, progress=progress, cancel=token)
 
 
 def _print(result: "Result", path: Path | None, *, as_json: bool, quiet: bool) -> None:

@@ -24,12 +24,16 @@ class Plan:
     feeder
         Per row, the row that brings the chunk to its sender, -1 at a source. None when the chunk
         and the sender say it, because no node receives a chunk twice.
+    path
+        Per row, the path it is a leg of, where each leg must start the instant the one before has
+        arrived; legs of a path are consecutive rows. None where legs may wait.
     """
 
     rows: IntArray
     finish: int = 0
     reduce: npt.NDArray[np.bool_] | None = None
     feeder: IntArray | None = None
+    path: IntArray | None = None
 
 
 def single_rows(chunk: IntArray, route: IntArray, start: IntArray | int = 0) -> IntArray:

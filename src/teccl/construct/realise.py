@@ -6,6 +6,7 @@ import numpy as np
 
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.plan import Plan
+from teccl.construct.restricted import place_paths
 from teccl.construct.tasks import Tasks, replay_tasks, tasks_of_plan
 from teccl.schedule import Schedule, send_array
 
@@ -23,7 +24,15 @@ def realise(instance: Instance, plan: Plan, *, method: str) -> Schedule:
         return _booked(instance, tasks, method)
     exact = instance.grid is None and len(problem.chunks.sizes) == 1
     timed = tasks if exact else _physical_tasks(instance, plan)
-    start = tasks.start if exact else replay_tasks(_physical(instance), timed, key=tasks.start)
+    if exact:
+        start = tasks.start
+    elif plan.path is None:
+        start = replay_tasks(_physical(instance), timed, key=tasks.start)
+    else:
+        sizes = range(len(problem.chunks.sizes))
+        first = np.searchsorted(plan.path, np.arange(int(plan.path.max(initial=-1)) + 1))
+        key = plan.rows[first, 2]
+        start = place_paths([_physical(instance, i) for i in sizes], plan, key=key).rows[:, 2]
     owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.hop_start))
     sends = send_array(
         tasks.chunk[owner],

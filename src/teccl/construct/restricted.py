@@ -1,13 +1,14 @@
 """Problems with fewer freedoms: no copying anywhere, or a limit on what may wait in a GPU."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicast import Tables
 from teccl.construct.plan import Plan, single_rows
+from teccl.construct.tasks import concatenated_ranges
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
@@ -107,53 +108,53 @@ def rigid_plans(
         )
         if paths is None:
             return
-        start = _rigid_starts(instance, paths)
-        offsets = _leg_offsets(instance, paths)
-        leg_start = np.repeat(start, np.diff(paths.start)) + offsets
-        rows = single_rows(np.repeat(paths.chunk, np.diff(paths.start)), paths.route, leg_start)
-        finish = int((leg_start + instance.routes.length[paths.route]).max(initial=0))
-        yield Plan(rows=rows, finish=finish)
+        legs = np.diff(paths.start)
+        rows = single_rows(np.repeat(paths.chunk, legs), paths.route)
+        plan = Plan(rows=rows, path=np.repeat(np.arange(len(legs)), legs))
+        yield place_paths([instance], plan, key=None)
 
 
-def _leg_offsets(instance: Instance, paths: Paths) -> IntArray:
-    """When each leg starts after its path does."""
-    length = instance.routes.length[paths.route]
-    total = np.concatenate([[0], np.cumsum(length)])
-    first = np.repeat(total[paths.start[:-1]], np.diff(paths.start))
-    return total[:-1] - first
+def place_paths(instances: Sequence[Instance], plan: Plan, *, key: IntArray | None) -> Plan:
+    """Give every path of a rigid plan a start, all its legs following at once.
 
-
-def _rigid_starts(instance: Instance, paths: Paths) -> IntArray:
-    """List-schedule whole paths, each holding its resources at fixed offsets; longest first."""
+    Parameters
+    ----------
+    instances
+        The routes timed for each of the chunk sizes; one when all chunks are timed alike.
+    plan
+        Its rows' starts are replaced.
+    key
+        Order in which paths are placed; None lets whatever is ready go, the longest first.
+    """
+    from teccl.construct.kernels import replay
     from teccl.construct.listing import list_schedule
 
-    routes, problem = instance.routes, instance.problem
-    offsets = _leg_offsets(instance, paths)
-    low, high = routes.res_start[paths.route], routes.res_start[paths.route + 1]
-    counts = high - low
-    ends = np.cumsum(counts)
-    entry = np.arange(int(ends[-1]) if len(ends) else 0) + np.repeat(low - (ends - counts), counts)
-    per_path = np.add.reduceat(counts, paths.start[:-1]) if len(counts) else counts
-    number = len(paths.chunk)
-    nothing = np.zeros(number + 1, dtype=np.int64)
-    empty = np.zeros(0, dtype=np.int64)
-    first_leg = paths.route[paths.start[:-1]]
-    release = instance.ready[problem.chunks.tenant[paths.chunk], routes.src[first_leg]]
-    length = np.add.reduceat(routes.length[paths.route], paths.start[:-1])
-    slot_start = np.concatenate([[0], np.cumsum(instance.slots)]).astype(np.int64)
-    starts: IntArray = list_schedule(
-        np.concatenate([[0], np.cumsum(per_path)]).astype(np.int64),
+    assert plan.path is not None
+    rows, routes, problem = plan.rows, instances[0].routes, instances[0].problem
+    size = problem.chunks.size_index[rows[:, 0]] if len(instances) > 1 else 0 * rows[:, 0]
+    length = np.stack([i.routes.length for i in instances])[size, rows[:, 1]]
+    first = np.searchsorted(plan.path, np.arange(int(plan.path.max(initial=-1)) + 1))
+    total = np.concatenate([[0], np.cumsum(length)])
+    offset = total[:-1] - total[first][plan.path]
+    low, high = routes.res_start[rows[:, 1]], routes.res_start[rows[:, 1] + 1]
+    entry = concatenated_ranges(low, high)
+    owner = np.repeat(np.arange(len(rows)), high - low)
+    columns = (
+        np.searchsorted(plan.path[owner], np.arange(len(first) + 1)),
         routes.res[entry],
-        routes.res_offset[entry] + np.repeat(offsets, counts),
-        routes.res_hold[entry],
-        nothing[:-1],
-        nothing,
-        empty,
-        empty,
-        release,
-        -length,
-        0.3,
-        slot_start,
-        np.zeros(int(slot_start[-1]), dtype=np.int64),
+        np.stack([i.routes.res_offset for i in instances])[size[owner], entry] + offset[owner],
+        np.stack([i.routes.res_hold for i in instances])[size[owner], entry],
     )
-    return starts
+    none = np.zeros(len(first) + 1, dtype=np.int64)
+    arcs = (none[:-1], none, none[:0], none[:0])
+    release = instances[0].ready[problem.chunks.tenant[rows[first, 0]], routes.src[rows[first, 1]]]
+    slot_start = np.concatenate([[0], np.cumsum(instances[0].slots)]).astype(np.int64)
+    slots = (slot_start, np.zeros(int(slot_start[-1]), dtype=np.int64))
+    if key is None:
+        whole = np.add.reduceat(length, first)
+        start = list_schedule(*columns, *arcs, release, -whole, 0.3, *slots)
+    else:
+        start = replay(*columns, *arcs, release, np.argsort(key, kind="stable"), *slots)
+    placed = rows.copy()
+    placed[:, 2] = start[plan.path] + offset
+    return replace(plan, rows=placed, finish=int((placed[:, 2] + length).max(initial=0)))

@@ -31,12 +31,13 @@ GREEDY_WORK = {"quick": 30_000, "normal": 300_000, "thorough": 12_000_000}
 # Tasks that list scheduling may place in all.
 LISTING_WORK = {"quick": 20_000, "normal": 300_000, "thorough": 8_000_000}
 MAX_STARTS = {"quick": 2, "normal": 24, "thorough": 400}
-# A gap below which no other construction is tried.
-GOOD_ENOUGH = {"quick": 0.02, "normal": 0.005, "thorough": 0.0}
+# A gap to a bound for any chunking below which no other construction is tried: whole chunks
+# cannot meet such a bound, so that going on would be in vain.
+GOOD_ENOUGH = {"quick": 0.002, "normal": 0.001, "thorough": 0.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class Work:
     """How much deterministic work to put into one problem."""
 
     level: str = "normal"
@@ -57,7 +58,7 @@ class Effort:
         return max(1, min(runs, MAX_STARTS[self.level]))
 
 
-def plans(instance: Instance, *, target: int, effort: Effort) -> Iterator[Plan]:
+def plans(instance: Instance, *, target: int, work: Work) -> Iterator[Plan]:
     """Yield plans for an instance, each better than the ones before.
 
     Parameters
@@ -66,38 +67,38 @@ def plans(instance: Instance, *, target: int, effort: Effort) -> Iterator[Plan]:
         What is to be scheduled.
     target
         A lower bound in the instance's time; reaching it ends the search.
-    effort
+    work
         How much to try.
     """
     best = 2**61
-    for plan in _candidates(instance, target=target, effort=effort):
+    for plan in _candidates(instance, target=target, work=work):
         if plan.finish < best:
             best = plan.finish
             yield plan
-        if effort.is_good(best, target):
+        if work.is_good(best, target):
             return
 
 
-def _candidates(instance: Instance, *, target: int, effort: Effort) -> Iterator[Plan]:
+def _candidates(instance: Instance, *, target: int, work: Work) -> Iterator[Plan]:
     """Try what suits the demand."""
     table = instance.problem.chunks
     tables = Tables.build(instance)
     if instance.problem.buffer is not None:
-        yield from rigid_plans(instance, tables, target=target, seed=effort.seed)
+        yield from rigid_plans(instance, tables, target=target, seed=work.seed)
         return
     if not instance.problem.copy:
-        yield from _separate_copies(instance, tables, target=target, effort=effort)
+        yield from _separate_copies(instance, tables, target=target, work=work)
         return
     copies = not table.reduce.any()
     several = any(len(nodes) > 1 for nodes in _goal_sets(instance.problem))
     if copies and several:
-        yield from _multicasts(instance, tables, target=target, effort=effort)
+        yield from _multicasts(instance, tables, target=target, work=work)
     elif table.reduce.all() and can_reverse(instance.problem):
         if _is_allreduce(instance.problem):
-            yield from composed_allreduce(instance, target=target, effort=effort)
+            yield from composed_allreduce(instance, target=target, work=work)
         else:
-            yield from _reversed(instance, target=target, effort=effort)
-    yield from _laid(instance, tables, target=target, effort=effort)
+            yield from _reversed(instance, target=target, work=work)
+    yield from _laid(instance, tables, target=target, work=work)
 
 
 def _goal_sets(problem: Problem) -> list[IntArray]:
@@ -124,13 +125,13 @@ def _variants(instance: Instance) -> list[_Variant]:
     return [_Variant(j, t, True) for t in (True, False) for j in joins]
 
 
-def _greedy_plans(instance: Instance, tables: Tables, effort: Effort) -> Iterator[Plan]:
+def _greedy_plans(instance: Instance, tables: Tables, work: Work) -> Iterator[Plan]:
     """Yield every greedy plan; a run that can no longer win is cut short by its deadline."""
     variants = _variants(instance)
     best: int | None = None
     # The first round tries every variant; later ones repeat those that came near the best.
     found: dict[_Variant, int] = {}
-    runs = effort.greedy_runs(_num_deliveries(instance.problem))
+    runs = work.greedy_runs(_num_deliveries(instance.problem))
     for run in range(max(runs, len(variants))):
         variant = variants[run % len(variants)]
         if run >= len(variants) and best is not None and found.get(variant, 2**61) > 1.05 * best:
@@ -138,7 +139,7 @@ def _greedy_plans(instance: Instance, tables: Tables, effort: Effort) -> Iterato
         plan = greedy(
             instance,
             tables,
-            seed=effort.seed * 1009 + run // len(variants),
+            seed=work.seed * 1009 + run // len(variants),
             join=variant.join,
             thrifty=variant.thrifty,
             longest_first=variant.longest_first,
@@ -158,28 +159,28 @@ def _num_deliveries(problem: Problem) -> int:
 
 
 def _multicasts(
-    instance: Instance, tables: Tables, *, target: int, effort: Effort
+    instance: Instance, tables: Tables, *, target: int, work: Work
 ) -> Iterator[Plan]:
     """Yield multicasts: repeated by symmetry where there is one, then greedy ones."""
     best = 2**61
     if is_symmetric_demand(instance.problem):
         group = find_group(instance.problem.topology)
         if group is not None:
-            runs = effort.greedy_runs(_num_deliveries(instance.problem) // len(group))
+            runs = work.greedy_runs(_num_deliveries(instance.problem) // len(group))
             for plan in symmetric_plans(
-                instance, group, runs=runs, seed=effort.seed, target=target
+                instance, group, runs=runs, seed=work.seed, target=target
             ):
                 best = plan.finish
                 yield plan
-    if not effort.is_good(best, target):
-        yield from _greedy_plans(instance, tables, effort)
+    if not work.is_good(best, target):
+        yield from _greedy_plans(instance, tables, work)
 
 
-def _reversed(instance: Instance, *, target: int, effort: Effort) -> Iterator[Plan]:
+def _reversed(instance: Instance, *, target: int, work: Work) -> Iterator[Plan]:
     """Yield a reduction made by reversing the best multicast."""
 
     def best_multicast(backward: Instance, tables: Tables) -> Plan | None:
-        found = _multicasts(backward, tables, target=target, effort=effort)
+        found = _multicasts(backward, tables, target=target, work=work)
         return min(found, key=lambda plan: plan.finish, default=None)
 
     backward = reversed_plan(instance, best_multicast)
@@ -204,7 +205,7 @@ def with_starts(plan: Plan, start: IntArray, finish: int) -> Plan:
     return replace(plan, rows=rows, finish=finish)
 
 
-def composed_allreduce(instance: Instance, *, target: int, effort: Effort) -> Iterator[Plan]:
+def composed_allreduce(instance: Instance, *, target: int, work: Work) -> Iterator[Plan]:
     """Yield AllReduces made of the best ReduceScatter and the best AllGather.
 
     Both phases are placed together: an AllGather's send starts as soon as its chunk is reduced.
@@ -212,8 +213,8 @@ def composed_allreduce(instance: Instance, *, target: int, effort: Effort) -> It
     scatter = _phase(instance, Collective.REDUCESCATTER)
     gather = _phase(instance, Collective.ALLGATHER)
     goal = target // 2
-    first = next(_reversed(scatter, target=goal, effort=effort), None)
-    gathers = _multicasts(gather, Tables.build(gather), target=goal, effort=effort)
+    first = next(_reversed(scatter, target=goal, work=work), None)
+    gathers = _multicasts(gather, Tables.build(gather), target=goal, work=work)
     second = min(gathers, key=lambda plan: plan.finish, default=None)
     if first is None or second is None:
         return
@@ -223,12 +224,12 @@ def composed_allreduce(instance: Instance, *, target: int, effort: Effort) -> It
     reduce = np.arange(len(rows)) < len(first.rows)
     plan = Plan(rows=rows, finish=first.finish + second.finish, reduce=reduce)
     yield plan
-    if effort.is_good(plan.finish, target):
+    if work.is_good(plan.finish, target):
         return
     placed = _replayed(instance, plan)
     if placed is not None:
         yield placed
-        yield from _justified(instance, placed, effort)
+        yield from _justified(instance, placed, work)
 
 
 def _phase(instance: Instance, collective: Collective) -> Instance:
@@ -239,9 +240,9 @@ def _phase(instance: Instance, collective: Collective) -> Instance:
     return Instance.build(half, instance.grid, ways=instance.routes.ways())
 
 
-def _justified(instance: Instance, plan: Plan, effort: Effort) -> Iterator[Plan]:
+def _justified(instance: Instance, plan: Plan, work: Work) -> Iterator[Plan]:
     tasks = tasks_of_plan(instance, plan)
-    rounds = min(8, effort.listing_runs(2 * len(tasks)))
+    rounds = min(8, work.listing_runs(2 * len(tasks)))
     start = justify(instance, tasks, tasks.start, rounds=rounds)
     finish = finish_time(tasks, start)
     if finish < plan.finish:
@@ -249,7 +250,7 @@ def _justified(instance: Instance, plan: Plan, effort: Effort) -> Iterator[Plan]
 
 
 def _laid(
-    instance: Instance, tables: Tables, *, target: int, effort: Effort
+    instance: Instance, tables: Tables, *, target: int, work: Work
 ) -> Iterator[Plan]:
     """Yield plans from balanced trees and paths, list-scheduled in several orders."""
     paired = _is_allreduce(instance.problem)
@@ -259,14 +260,14 @@ def _laid(
             instance,
             tables,
             target=float(max(target, 1)),
-            seed=effort.seed,
+            seed=work.seed,
             steepness=steepness,
             length_weight=length_weight,
             paired=paired,
         )
         if plan is None:
             return
-        for listed in _listed(instance, plan, target=target, effort=effort):
+        for listed in _listed(instance, plan, target=target, work=work):
             if best is None or listed.finish < best:
                 best = listed.finish
                 yield listed
@@ -275,24 +276,24 @@ def _laid(
 
 
 def _separate_copies(
-    instance: Instance, tables: Tables, *, target: int, effort: Effort
+    instance: Instance, tables: Tables, *, target: int, work: Work
 ) -> Iterator[Plan]:
     """Yield plans in which every destination gets a copy of its own from the source."""
     for steepness in (30.0, 0.0):
         paths = delivery_paths(
-            instance, tables, target=float(max(target, 1)), steepness=steepness, seed=effort.seed
+            instance, tables, target=float(max(target, 1)), steepness=steepness, seed=work.seed
         )
         if paths is not None:
-            yield from _listed(instance, path_plan(paths), target=target, effort=effort)
+            yield from _listed(instance, path_plan(paths), target=target, work=work)
 
 
 def _listed(
-    instance: Instance, plan: Plan, *, target: int, effort: Effort
+    instance: Instance, plan: Plan, *, target: int, work: Work
 ) -> Iterator[Plan]:
     """List-schedule a plan's tasks by several keys, then improve by justification."""
     tasks = tasks_of_plan(instance, plan)
     order = precedence(instance, tasks)
-    runs = effort.listing_runs(3 * len(tasks))
+    runs = work.listing_runs(3 * len(tasks))
     for key, weight in _keys(instance, tasks, target)[:runs]:
         start = schedule_tasks(instance, tasks, key=key, weight=weight, order=order)
         finish = finish_time(tasks, start)

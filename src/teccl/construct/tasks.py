@@ -64,10 +64,10 @@ def tasks_of_plan(instance: Instance, plan: Plan) -> Tasks:
     count = int(task_of_row.max(initial=-1)) + 1
     first = np.searchsorted(task_of_row, np.arange(count))
     route, shared = rows[:, 1], rows[:, 4]
-    hop = _ranges(routes.link_start[route] + shared, routes.link_start[route + 1])
+    hop = concatenated_ranges(routes.link_start[route] + shared, routes.link_start[route + 1])
     hop_owner = np.repeat(task_of_row, routes.link_start[route + 1] - routes.link_start[route] - shared)
     skip = _shared_resources(instance, route, shared)
-    res = _ranges(routes.res_start[route] + skip, routes.res_start[route + 1])
+    res = concatenated_ranges(routes.res_start[route] + skip, routes.res_start[route + 1])
     res_owner = np.repeat(task_of_row, routes.res_start[route + 1] - routes.res_start[route] - skip)
     return Tasks(
         chunk=rows[first, 0],
@@ -117,7 +117,7 @@ def precedence(instance: Instance, tasks: Tasks) -> Precedence:
     need_key = tasks.src * num_chunks + tasks.chunk
     low = np.searchsorted(sorted_key, need_key, side="left")
     high = np.searchsorted(sorted_key, need_key, side="right")
-    feeder = order[_ranges(low, high)]
+    feeder = order[concatenated_ranges(low, high)]
     waiter = np.repeat(np.arange(len(tasks)), high - low)
     before = owner[feeder]
     # A broadcast of the result waits for contributions, never the other way round.
@@ -286,7 +286,7 @@ def _depths(order: Precedence) -> IntArray:
     while len(frontier):
         depth[frontier] = level
         reached = order.next_task[
-            _ranges(order.next_start[frontier], order.next_start[frontier + 1])
+            concatenated_ranges(order.next_start[frontier], order.next_start[frontier + 1])
         ]
         np.subtract.at(waits, reached, 1)
         frontier = np.unique(reached[waits[reached] == 0])
@@ -294,7 +294,7 @@ def _depths(order: Precedence) -> IntArray:
     return depth
 
 
-def _ranges(low: IntArray, high: IntArray) -> IntArray:
+def concatenated_ranges(low: IntArray, high: IntArray) -> IntArray:
     """Concatenate the integer ranges low[i]..high[i]."""
     counts = high - low
     ends = np.cumsum(counts)

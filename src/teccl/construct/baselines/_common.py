@@ -9,6 +9,7 @@ import numpy as np
 from teccl.construct.baselines._routing import Router
 from teccl.construct.booking import Booking, Route
 from teccl.demand import Collective
+from teccl.errors import MethodError
 from teccl.problem import Problem
 from teccl.schedule.model import SendArray
 

@@ -1,0 +1,216 @@
+"""Random small problems of every kind, such that all lengths are whole multiples of one unit."""
+
+import random
+from dataclasses import dataclass, replace
+from fractions import Fraction
+
+from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
+from teccl.problem import Problem, SwitchMode, Transit
+from teccl.reachability import find_unreachable
+from teccl.topology import Link, Node, NodeKind, Topology
+
+UNIT = Fraction(1, 10**6)
+# Bytes that a link of slowness one carries in a unit.
+PIECE = 1200
+
+MODES: list[dict] = [
+    {},
+    {},
+    {"switch": SwitchMode.NO_COPY},
+    {"transit": Transit.CUT_THROUGH},
+    {"transit": Transit.CUT_THROUGH, "switch": SwitchMode.NO_COPY},
+    {"switch": SwitchMode.HYPER_EDGE},
+]
+
+COPIES = ["allgather", "broadcast", "alltoall", "scatter", "gather", "scattergather", "alltoallv"]
+SUMS = ["reducescatter", "reduce", "allreduce"]
+
+
+@dataclass
+class Wire:
+    """A link before it is built: slowness and latency in units."""
+
+    src: int
+    dst: int
+    slow: int
+    alpha: int
+
+
+def random_problem(seed: int) -> Problem:
+    """A problem in which every destination can be reached."""
+    rng = random.Random(seed)
+    while True:
+        topology = random_topology(rng)
+        for _ in range(20):
+            problem = _random_problem(rng, topology)
+            if problem is not None and find_unreachable(problem) is None:
+                return problem
+
+
+def random_topology(rng: random.Random) -> Topology:
+    """2 to 6 nodes: rings, lines, stars, two groups or anything, with switches of any balance."""
+    gpus = rng.choice([2, 3, 3, 4, 4, 4, 5])
+    switches = rng.choice([0, 0, 1, 1, 2]) if gpus < 5 else rng.choice([0, 1])
+    slow = rng.choice([[1], [1, 2], [1, 2, 3], [1, 1, 4]])
+    alphas = rng.choice([[0], [1], [0, 1], [0, 1, 2], [0, 0, 5], [1, 2, 4]])
+    pairs = _pairs(rng, gpus, switches)
+    wires = [Wire(a, b, rng.choice(slow), rng.choice(alphas)) for a, b in pairs]
+    if rng.random() < 0.5:
+        _make_symmetric(wires)
+    nodes = [Node(name=f"g{i}") for i in range(gpus)]
+    reduces = rng.random() < 0.25
+    nodes += [Node(name=f"s{i}", kind=NodeKind.SWITCH, reduce=reduces) for i in range(switches)]
+    if rng.random() < 0.3:
+        nodes = [replace(node, group=f"c{i % 2}") for i, node in enumerate(nodes)]
+    return _build(nodes, wires, rng)
+
+
+def _pairs(rng: random.Random, gpus: int, switches: int) -> list[tuple[int, int]]:
+    pairs: list[tuple[int, int]] = []
+    shape = rng.choice(["ring", "one-way", "line", "star", "any", "groups", "funnel", "funnel"])
+    if shape == "funnel":
+        return _funnel(rng, gpus, switches)
+    if shape in {"ring", "one-way"}:
+        pairs += [(i, (i + 1) % gpus) for i in range(gpus)]
+    if shape == "ring":
+        pairs += [((i + 1) % gpus, i) for i in range(gpus)]
+    if shape == "line":
+        pairs += [(i, i + 1) for i in range(gpus - 1)] + [(i + 1, i) for i in range(gpus - 1)]
+    if shape == "groups":
+        half = gpus // 2
+        for a in range(gpus):
+            pairs += [(a, b) for b in range(gpus) if a != b and (a < half) == (b < half)]
+        for _ in range(rng.randrange(1, 4)):
+            a, b = rng.randrange(half), rng.randrange(half, gpus)
+            pairs += [(a, b), (b, a)]
+    for switch in range(gpus, gpus + switches):
+        everyone = shape == "star" and switch == gpus
+        into = range(gpus) if everyone else rng.sample(range(gpus), rng.randrange(1, gpus + 1))
+        away = range(gpus) if everyone else rng.sample(range(gpus), rng.randrange(1, gpus + 1))
+        pairs += [(i, switch) for i in into] + [(switch, i) for i in away]
+    if switches == 2:
+        pairs += rng.choice([[], [(gpus, gpus + 1)], [(gpus, gpus + 1), (gpus + 1, gpus)]])
+    extra = rng.choice([0, 0, 1, 2]) if shape != "any" else 2 * gpus
+    for _ in range(extra):
+        a, b = rng.sample(range(gpus + switches), 2)
+        pairs.append((a, b))
+    if rng.random() < 0.25 and pairs:
+        pairs.append(rng.choice(pairs))
+    return pairs
+
+
+def _funnel(rng: random.Random, gpus: int, switches: int) -> list[tuple[int, int]]:
+    """Some GPUs send to others over one node, or over a narrow place between two."""
+    nodes = list(range(gpus))
+    rng.shuffle(nodes)
+    middle = list(range(gpus, gpus + switches)) or [nodes.pop()]
+    if len(middle) == 1 and len(nodes) > 2 and rng.random() < 0.5:
+        middle.append(nodes.pop())
+    rng.shuffle(middle)
+    split = rng.randrange(1, len(nodes))
+    pairs = [(node, middle[0]) for node in nodes[:split]]
+    pairs += [(middle[-1], node) for node in nodes[split:]]
+    pairs += [(middle[0], middle[-1])] * (len(middle) > 1) * rng.choice([1, 1, 2])
+    # Some go the whole way back, or around the narrow place.
+    pairs += [(node, rng.choice(nodes[:split])) for node in nodes[split:] if rng.random() < 0.3]
+    pairs += [(node, rng.choice(nodes[split:])) for node in nodes[:split] if rng.random() < 0.2]
+    return pairs
+
+
+def _make_symmetric(wires: list[Wire]) -> None:
+    """Give both directions of a pair the same numbers."""
+    first: dict[tuple[int, int], Wire] = {}
+    for wire in wires:
+        twin = first.setdefault((min(wire.src, wire.dst), max(wire.src, wire.dst)), wire)
+        wire.slow, wire.alpha = twin.slow, twin.alpha
+
+
+def _build(nodes: list[Node], wires: list[Wire], rng: random.Random) -> Topology:
+    names: list[tuple[str, ...]] = [(), (), ("nic",)] if rng.random() < 0.25 else [()]
+    rate = Fraction(PIECE) / UNIT
+    links = tuple(
+        Link(
+            src=wire.src,
+            dst=wire.dst,
+            bandwidth=rate / wire.slow,
+            alpha=wire.alpha * UNIT,
+            shares=rng.choice(names),
+        )
+        for wire in wires
+    )
+    shared = {"nic": rate / rng.choice([1, 1, 2])} if len(names) > 1 else {}
+    # A shared rate slower than a link's must still divide evenly.
+    links = tuple(
+        replace(link, bandwidth=rate / 2)
+        if link.shares and rate / link.bandwidth % 2
+        else link
+        for link in links
+    )
+    return Topology(name="random", nodes=tuple(nodes), links=links, shared=shared)
+
+
+def _random_problem(rng: random.Random, topology: Topology) -> Problem | None:
+    gpus = topology.num_gpus
+    chunks = rng.choice([1, 1, 2, 3])
+    kind = rng.choice([*COPIES, *SUMS, "allgather", "alltoall", "explicit", "explicit", "tenants"])
+    members = gpus if rng.random() < 0.7 else rng.randrange(2, gpus + 1)
+    ranks = sorted(rng.sample(range(gpus), members))
+    if kind == "explicit":
+        tenants = (_explicit(rng, gpus, chunks),)
+    elif kind == "tenants":
+        tenants = (_tenant(rng, rng.choice([*COPIES, *SUMS]), ranks, 1), _explicit(rng, gpus, 1, "b"))
+        chunks = 1
+    else:
+        tenants = (_tenant(rng, kind, ranks, chunks),)
+    tenants = tuple(_with_ready(rng, tenant, ranks) for tenant in tenants)
+    demand = Demand(tenants=tenants)
+    problem = Problem(topology=topology, demand=demand, num_chunks=chunks, **rng.choice(MODES))
+    # Sums that several want make large programs.
+    table = problem.chunks
+    has_unions = any(table.reduce[m] and len(table.destinations(m)) > 1 for m in range(len(table)))
+    return problem if len(table) <= (6 if has_unions else 12) else None
+
+
+def _tenant(rng: random.Random, name: str, ranks: list[int], chunks: int) -> Tenant:
+    """A collective whose chunks have one piece each."""
+    n = len(ranks)
+    matrix = None
+    if name == "alltoallv":
+        matrix = tuple(
+            tuple(Fraction(PIECE * chunks * rng.choice([0, 1, 2, 3])) if i != j else Fraction(0)
+                  for j in range(n))
+            for i in range(n)
+        )
+        if not any(any(row) for row in matrix):
+            name, matrix = "alltoall", None
+    shares = 1 if name in {"broadcast", "reduce"} else n
+    size = Fraction(0) if matrix is not None else Fraction(PIECE * chunks * shares)
+    collective = Collective(name)
+    root = rng.choice(ranks) if collective.has_root else None
+    return Tenant(collective=collective, size=size, ranks=tuple(ranks), root=root, matrix=matrix)
+
+
+def _explicit(rng: random.Random, gpus: int, pieces: int, name: str = "tenant0") -> Tenant:
+    chunks = []
+    is_unicast = rng.random() < 0.4
+    for _ in range(rng.randrange(1, 5 if is_unicast else 4)):
+        sources = rng.sample(range(gpus), 1 if is_unicast else rng.randrange(1, min(gpus, 3) + 1))
+        wanted = rng.sample(range(gpus), 1 if is_unicast else rng.randrange(1, gpus + 1))
+        reduce = not is_unicast and rng.random() < 0.3
+        chunks.append(ExplicitChunk(tuple(sources), tuple(wanted), reduce))
+    size = Fraction(PIECE * pieces)
+    return Tenant(collective=Collective.EXPLICIT, size=size, chunks=tuple(chunks), name=name)
+
+
+def _with_ready(rng: random.Random, tenant: Tenant, ranks: list[int]) -> Tenant:
+    if rng.random() < 0.75:
+        return tenant
+    late = rng.sample(ranks, rng.randrange(1, len(ranks) + 1))
+    return replace(tenant, ready={rank: rng.randrange(5) * UNIT for rank in late})
+
+
+def random_epoch(seed: int, problem: Problem) -> Fraction:
+    """An epoch that fits badly: chunks take fractions of it, latencies vanish or grow."""
+    rng = random.Random(seed)
+    factor = rng.choice(["1", "1", "1/2", "2/5", "3/2", "2", "3", "5", "7/3", "10"])
+    return Fraction(factor) * UNIT * problem.chunk_bytes / PIECE

@@ -1,0 +1,298 @@
+r"""The least finish of tiny problems, by 0-1 programs written from the rules alone.
+
+======  =====================================================================================
+symbol  meaning
+======  =====================================================================================
+m, h    chunk; hop (a link, or a whole circuit where switches pass data on at once)
+k, K    epoch (or exact unit of time); horizon, at whose start everything must be usable
+F       1 if chunk m starts on hop h in k
+P       for sums that several want: 1 if what m carries on h in k contains a contribution
+======  =====================================================================================
+
+Data that is copied may be sent on by a GPU from its arrival on and must leave a switch at the very
+epoch of its arrival. A sum for one destination is an in-tree: every GPU sends at most once, after
+all that it receives. For sums that several want, sends may carry any union of contributions, even
+of one twice over; that is easier than a real sum, so the optimum found is a lower one.
+"""
+
+from collections import defaultdict
+from fractions import Fraction
+from math import lcm
+from typing import NamedTuple
+
+import numpy as np
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csr_array
+
+from tests.bounds.clock import Clock, Hop
+from teccl.problem import Problem, SwitchMode
+
+FAR = 10**6
+
+
+class Start(NamedTuple):
+    """A chunk that starts on a hop."""
+
+    chunk: int
+    hop: Hop
+    time: int
+
+
+class OutOfTimeError(Exception):
+    """The program could not be decided within the limit."""
+
+
+class Program:
+    """Columns between 0 and 1, and rows as inequalities."""
+
+    def __init__(self) -> None:
+        self.whole: list[bool] = []
+        self.entries: list[tuple[int, int, float]] = []
+        self.upper: list[float] = []
+
+    def column(self, *, whole: bool = True) -> int:
+        self.whole.append(whole)
+        return len(self.whole) - 1
+
+    def at_most(self, terms: list[tuple[int, int]], bound: int) -> None:
+        """Add the row: sum of factor times column is at most a bound."""
+        row = len(self.upper)
+        self.entries += [(row, column, factor) for column, factor in terms]
+        self.upper.append(bound)
+
+    def solve(self, seconds: float) -> np.ndarray | None:
+        """Values of the columns, None if there are none."""
+        if not self.entries:
+            return np.zeros(len(self.whole)) if min(self.upper, default=0) >= 0 else None
+        rows, columns, factors = zip(*self.entries, strict=True)
+        shape = (len(self.upper), len(self.whole))
+        matrix = csr_array((factors, (rows, columns)), shape=shape)
+        result = milp(
+            np.zeros(len(self.whole)),
+            constraints=LinearConstraint(matrix, -np.inf, np.array(self.upper)),
+            integrality=np.array(self.whole, dtype=int),
+            bounds=Bounds(0, 1),
+            options={"time_limit": seconds},
+        )
+        if result.status == 2:
+            return None
+        if result.x is None:
+            raise OutOfTimeError
+        return np.asarray(result.x)
+
+
+class Oracle:
+    """Whether a problem can be finished by a horizon, and the least one."""
+
+    def __init__(self, clock: Clock, *, seconds: float = 60.0) -> None:
+        self.clock, self.seconds = clock, seconds
+        self.problem = clock.problem
+        topology = self.problem.topology
+        self.is_switch = [node.is_switch for node in topology.nodes]
+        self.reduces = [node.reduce for node in topology.nodes]
+        self.hops = [clock.hops(size) for size in self.problem.chunks.sizes]
+        self.ways = [_distances(hops, topology.num_nodes) for hops in self.hops]
+
+    def optimum(self, *, start: int = 0, limit: int = 40) -> int | None:
+        """Least horizon from `start` on that suffices, None if none up to the limit does."""
+        horizons = range(start, limit + 1)
+        return next((k for k in horizons if self.starts(k) is not None), None)
+
+    def starts(self, horizon: int) -> list[Start] | None:
+        """Sends that finish by a horizon, None if there are none."""
+        attempt = _Attempt(self, horizon)
+        values = attempt.program.solve(self.seconds)
+        if values is None:
+            return None
+        return [Start(m, hop, k) for (m, hop, k), c in attempt.sends.items() if values[c] > 0.5]
+
+
+class _Attempt:
+    """The program for one horizon."""
+
+    def __init__(self, oracle: Oracle, horizon: int) -> None:
+        self.oracle, self.horizon = oracle, horizon
+        self.problem, self.program = oracle.problem, Program()
+        self.sends: dict[tuple[int, Hop, int], int] = {}
+        table = self.problem.chunks
+        for m in range(len(table)):
+            self.leaving: dict[tuple[int, int], list[int]] = defaultdict(list)
+            self.arriving: dict[tuple[int, int], list[int]] = defaultdict(list)
+            if not table.reduce[m]:
+                self._add_sends(m)
+                self._copy_rows(m)
+            elif len(table.destinations(m)) == 1:
+                self._add_sends(m)
+                self._sum_rows(m)
+            else:
+                self._union_rows(m, self._add_sends(m))
+        self._capacity_rows()
+
+    def _add_sends(self, m: int) -> list[tuple[Hop, int, int]]:
+        """Add F for all hops and times that can matter: after the first holder, before the end."""
+        table, oracle = self.problem.chunks, self.oracle
+        way = oracle.ways[table.size_index[m]]
+        sources, wanted = table.sources(m).tolist(), table.destinations(m).tolist()
+        added = []
+        for hop in oracle.hops[table.size_index[m]]:
+            first = min(oracle.clock.ready(m, s) + way[s][hop.src] for s in sources)
+            after = max(delay + min(way[end][t] for t in wanted) for end, delay in hop.ends)
+            if self._is_useless(m, hop):
+                continue
+            for k in range(first, self.horizon - after + 1):
+                column = self.program.column()
+                self.sends[m, hop, k] = column
+                added.append((hop, k, column))
+                self.leaving[hop.src, k].append(column)
+                for end, delay in hop.ends:
+                    self.arriving[end, k + delay].append(column)
+        return added
+
+    def _is_useless(self, m: int, hop: Hop) -> bool:
+        """Whether a hop leads back to the only holder, or would count a contribution twice."""
+        table = self.problem.chunks
+        ends = [end for end, _ in hop.ends]
+        if table.reduce[m]:
+            return len(ends) > 1 and len(table.destinations(m)) == 1
+        return ends == table.sources(m).tolist()
+
+    def _arrived(self, node: int, until: int) -> list[int]:
+        return [c for k in range(until + 1) for c in self.arriving.get((node, k), ())]
+
+    def _own(self, m: int, node: int, k: int) -> bool:
+        """Whether a node may send its own data of a chunk."""
+        is_source = node in self.problem.chunks.sources(m)
+        return bool(is_source and self.oracle.clock.ready(m, node) <= k)
+
+    def _copy_rows(self, m: int) -> None:
+        r"""GPU: F(out, k) <= arrivals until k. Switch: F(out, k) <= arrivals at k."""
+        may_copy = self.problem.switch is SwitchMode.COPY
+        for (node, k), columns in self.leaving.items():
+            if self.oracle.is_switch[node]:
+                held = [(c, -1) for c in self.arriving.get((node, k), ())]
+                groups = [[c] for c in columns] if may_copy else [columns]
+            elif self._own(m, node, k):
+                continue
+            else:
+                held = [(c, -1) for c in self._arrived(node, k)]
+                groups = [[c] for c in columns]
+            for group in groups:
+                self.program.at_most([*((c, 1) for c in group), *held], 0)
+        table = self.problem.chunks
+        for t in set(table.destinations(m).tolist()) - set(table.sources(m).tolist()):
+            arrivals = [(c, -1) for c in self._arrived(t, self.horizon)]
+            self.program.at_most(arrivals, -1)
+
+    def _sum_rows(self, m: int) -> None:
+        """Add the in-tree of a sum: one send per GPU, after all arrivals; switches pass on."""
+        table, topology = self.problem.chunks, self.problem.topology
+        (root,) = table.destinations(m).tolist()
+        for node in range(topology.num_nodes):
+            out = {k: self.leaving.get((node, k), []) for k in range(self.horizon + 1)}
+            if self.oracle.is_switch[node]:
+                self._pass_rows(node, out)
+            elif node == root:
+                self._none([c for columns in out.values() for c in columns])
+            else:
+                self._node_sum_rows(m, node, out)
+
+    def _pass_rows(self, node: int, out: dict[int, list[int]]) -> None:
+        """What arrives at a switch leaves at once, apart or, where it reduces, as one."""
+        for k, columns in out.items():
+            arrivals = self.arriving.get((node, k), [])
+            leave = [(c, 1) for c in columns]
+            self.program.at_most([*leave, *((c, -1) for c in arrivals)], 0)
+            groups = [[c] for c in arrivals] if self.oracle.reduces[node] else [arrivals]
+            for group in groups:
+                self.program.at_most([*((c, 1) for c in group), *((c, -1) for c, _ in leave)], 0)
+
+    def _node_sum_rows(self, m: int, node: int, out: dict[int, list[int]]) -> None:
+        columns = [c for each in out.values() for c in each]
+        self.program.at_most([(c, 1) for c in columns], 1)
+        if node in self.problem.chunks.sources(m):
+            self._none([c for k, each in out.items() if not self._own(m, node, k) for c in each])
+            self.program.at_most([(c, -1) for c in columns], -1)
+        for (end, k), arrivals in list(self.arriving.items()):
+            if end == node:
+                later = [(c, -1) for t in range(k, self.horizon + 1) for c in out[t]]
+                for arrival in arrivals:
+                    self.program.at_most([(arrival, 1), *later], 0)
+
+    def _none(self, columns: list[int]) -> None:
+        if columns:
+            self.program.at_most([(c, 1) for c in columns], 0)
+
+    def _union_rows(self, m: int, sends: list[tuple[Hop, int, int]]) -> None:
+        """Add P for each contribution: it is sent only where it is, and reaches all who want it."""
+        table, program = self.problem.chunks, self.program
+        inner = self._switch_choices(sends)
+        for s in table.sources(m).tolist():
+            carries = {column: program.column(whole=False) for _, _, column in sends}
+            for column, share in carries.items():
+                program.at_most([(share, 1), (column, -1)], 0)
+            for hop, k, column in sends:
+                share = carries[column]
+                if self.oracle.is_switch[hop.src]:
+                    chosen = []
+                    for entry, choice in inner[column]:
+                        part = program.column(whole=False)
+                        program.at_most([(part, 1), (carries[entry], -1)], 0)
+                        if choice is not None:
+                            program.at_most([(part, 1), (choice, -1)], 0)
+                        chosen.append((part, -1))
+                    program.at_most([(share, 1), *chosen], 0)
+                elif not (hop.src == s and self._own(m, s, k)):
+                    held = [(carries[c], -1) for c in self._arrived(hop.src, k)]
+                    program.at_most([(share, 1), *held], 0)
+            for t in set(table.destinations(m).tolist()) - {s}:
+                held = [(carries[c], -1) for c in self._arrived(t, self.horizon)]
+                program.at_most(held, -1)
+
+    def _switch_choices(self, sends: list[tuple[Hop, int, int]]) -> dict[int, list]:
+        """For every send out of a switch, the sends it may be a copy of, one of which is chosen."""
+        choices: dict[int, list] = {}
+        fed: dict[int, list[int]] = defaultdict(list)
+        for hop, k, column in sends:
+            if not self.oracle.is_switch[hop.src]:
+                continue
+            entries = self.arriving.get((hop.src, k), [])
+            if self.oracle.reduces[hop.src]:
+                choices[column] = [(entry, None) for entry in entries]
+                continue
+            choices[column] = [(entry, self.program.column()) for entry in entries]
+            self.program.at_most([(choice, 1) for _, choice in choices[column]], 1)
+            for entry, choice in choices[column]:
+                fed[entry].append(choice)
+        if self.problem.switch is not SwitchMode.COPY:
+            for picks in fed.values():
+                self.program.at_most([(c, 1) for c in picks], 1)
+        return choices
+
+    def _capacity_rows(self) -> None:
+        """No link or shared capacity bears more than its limit in any epoch."""
+        loads: dict[tuple[int | str, int], list[tuple[int, Fraction]]] = defaultdict(list)
+        for (_, hop, k), column in self.sends.items():
+            for use in hop.uses:
+                for time in range(k + use.offset, k + use.offset + use.span):
+                    loads[use.place, time].append((column, use.load))
+        for (place, _), terms in loads.items():
+            scale = lcm(*(load.denominator for _, load in terms))
+            row: dict[int, int] = defaultdict(int)
+            for column, load in terms:
+                row[column] += int(load * scale)
+            limit = self.oracle.clock.limit(place) * scale
+            if sum(row.values()) > limit:
+                self.program.at_most(list(row.items()), limit)
+
+
+def _distances(hops: list[Hop], num_nodes: int) -> list[list[int]]:
+    """Least time from node to node over hops."""
+    way = [[0 if a == b else FAR for b in range(num_nodes)] for a in range(num_nodes)]
+    for hop in hops:
+        for end, delay in hop.ends:
+            way[hop.src][end] = min(way[hop.src][end], delay)
+    for via in range(num_nodes):
+        for a in range(num_nodes):
+            for b in range(num_nodes):
+                way[a][b] = min(way[a][b], way[a][via] + way[via][b])
+    return way
