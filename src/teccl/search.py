@@ -17,6 +17,8 @@ from teccl.units import PICOSECONDS
 CHUNK_TOLERANCE = Fraction(1, 1000)
 # Most chunks that are tried unless the user says otherwise.
 MAX_CHUNKS = 64
+# A gap below which more chunks are not tried.
+GOOD_GAP = Fraction(1, 500)
 # Numbers of chunks without an improvement after which more are not tried.
 MAX_STALE_COUNTS = 2
 # Sends of the largest schedule that is tried for its chunks: work that is the same everywhere.
@@ -182,6 +184,8 @@ class Search:
             stale = 0 if improved else stale + 1
             fastest = found.length if fastest is None else min(fastest, found.length)
             doubled = 2 * len(found.schedule)
+            if self.target is not None and fastest <= self.target * (1 + GOOD_GAP):
+                return
             if stale >= MAX_STALE_COUNTS or doubled > MAX_SENDS[self.request.effort]:
                 return
 

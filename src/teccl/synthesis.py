@@ -51,6 +51,8 @@ Method = Callable[[Search], None]
 
 # A method that is farther behind than this and gains less by more chunks is tried no longer.
 PROMISING_GAIN = 0.05
+# Counts of chunks are not tried again with more effort when the gap is below this already.
+POLISHED_GAP = 0.005
 # Auto tries the baselines too where its schedule is small and this far above the bound.
 BASELINE_GAP = 0.01
 BASELINE_SENDS = 20_000
@@ -326,7 +328,7 @@ def _construct(search: Search) -> None:
     else:
         for problem in search.problems():
             _construct_one(search, problem, Effort.QUICK)
-        if level is not Effort.QUICK:
+        if level is not Effort.QUICK and not _is_close(search):
             by_length = sorted(search.best, key=lambda count: search.best[count].length)
             for count in by_length[:2]:
                 _construct_one(search, search.request.problem(count), level)
@@ -334,6 +336,12 @@ def _construct(search: Search) -> None:
         problem = search.request.problem(search.request.chunks or 1)
         raise MethodError(f"no construction serves {problem.demand.title} with these options")
     search.checkpoint()
+
+
+def _is_close(search: Search) -> bool:
+    """Whether the best schedule is so near the bound that more work is not worth it."""
+    best, target = search.incumbent, search.target
+    return best is not None and target is not None and best.length <= target * (1 + POLISHED_GAP)
 
 
 def _construct_one(search: Search, problem: Problem, level: Effort) -> None:

@@ -114,7 +114,8 @@ def _flow_rows(
     for (way, k), column in flow.items():
         out[way.src, k].append(column)
         into[way.dst, k + way.delay].append(column)
-    rows.at_most([(c, -1.0) for k in range(horizon) for c in into[goal, k]], -1.0)
+    arrive = [(c, -1.0) for k in range(horizon) for c in into[goal, k]]
+    rows.at_most([*arrive, *((c, 1.0) for k in range(horizon) for c in out[goal, k])], -1.0)
     for node in range(problem.topology.num_nodes):
         is_switch = problem.topology.nodes[node].is_switch
         for k in range(min(horizon, commodity.ready.get(node, horizon))):

@@ -50,13 +50,16 @@ def random_problem(seed: int) -> Problem:
 def random_topology(rng: random.Random) -> Topology:
     """2 to 6 nodes: rings, lines, stars, two groups or anything, with switches of any balance."""
     gpus = rng.choice([2, 3, 3, 4, 4, 4, 5])
-    switches = rng.choice([0, 0, 1, 1, 2]) if gpus < 5 else rng.choice([0, 1])
+    switches = rng.choice([0, 1, 1, 1, 2]) if gpus < 5 else rng.choice([0, 1])
     slow = rng.choice([[1], [1, 2], [1, 2, 3], [1, 1, 4]])
     alphas = rng.choice([[0], [1], [0, 1], [0, 1, 2], [0, 0, 5], [1, 2, 4]])
     pairs = _pairs(rng, gpus, switches)
     wires = [Wire(a, b, rng.choice(slow), rng.choice(alphas)) for a, b in pairs]
-    if rng.random() < 0.5:
+    style = rng.random()
+    if style < 0.4:
         _make_symmetric(wires)
+    elif style < 0.6:
+        _unbalance(rng, wires, gpus, max(slow))
     nodes = [Node(name=f"g{i}") for i in range(gpus)]
     reduces = rng.random() < 0.25
     nodes += [Node(name=f"s{i}", kind=NodeKind.SWITCH, reduce=reduces) for i in range(switches)]
@@ -107,6 +110,8 @@ def _funnel(rng: random.Random, gpus: int, switches: int) -> list[tuple[int, int
     if len(middle) == 1 and len(nodes) > 2 and rng.random() < 0.5:
         middle.append(nodes.pop())
     rng.shuffle(middle)
+    if len(nodes) < 2:
+        return [(0, 1), (1, 0)]
     split = rng.randrange(1, len(nodes))
     pairs = [(node, middle[0]) for node in nodes[:split]]
     pairs += [(middle[-1], node) for node in nodes[split:]]
@@ -123,6 +128,14 @@ def _make_symmetric(wires: list[Wire]) -> None:
     for wire in wires:
         twin = first.setdefault((min(wire.src, wire.dst), max(wire.src, wire.dst)), wire)
         wire.slow, wire.alpha = twin.slow, twin.alpha
+
+
+def _unbalance(rng: random.Random, wires: list[Wire], gpus: int, most: int) -> None:
+    """Make the links into switches slower, or faster, than those out of them."""
+    into, away = rng.choice([(most, 1), (1, most)])
+    for wire in wires:
+        if wire.src >= gpus or wire.dst >= gpus:
+            wire.slow = away if wire.src >= gpus else into
 
 
 def _build(nodes: list[Node], wires: list[Wire], rng: random.Random) -> Topology:
@@ -164,11 +177,13 @@ def _random_problem(rng: random.Random, topology: Topology) -> Problem | None:
         tenants = (_tenant(rng, kind, ranks, chunks),)
     tenants = tuple(_with_ready(rng, tenant, ranks) for tenant in tenants)
     demand = Demand(tenants=tenants)
-    problem = Problem(topology=topology, demand=demand, num_chunks=chunks, **rng.choice(MODES))
+    mode = rng.choice(MODES) if topology.num_switches else {}
+    problem = Problem(topology=topology, demand=demand, num_chunks=chunks, **mode)
     # Sums that several want make large programs.
     table = problem.chunks
     has_unions = any(table.reduce[m] and len(table.destinations(m)) > 1 for m in range(len(table)))
-    return problem if len(table) <= (6 if has_unions else 12) else None
+    moves = any(set(table.destinations(m)) - set(table.sources(m)) for m in range(len(table)))
+    return problem if moves and len(table) <= (6 if has_unions else 9) else None
 
 
 def _tenant(rng: random.Random, name: str, ranks: list[int], chunks: int) -> Tenant:

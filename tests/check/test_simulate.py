@@ -130,6 +130,27 @@ def test_a_send_is_fed_by_whatever_comes_first():
     assert starts(simulate(replay.schedule).schedule) == starts(replay.schedule)
 
 
+def test_a_source_that_receives_its_chunk_sends_its_own():
+    """Own data does not wait for a copy that comes back."""
+    problem = task(net("a b c", "a-b, a>c"), wants(([0], [1, 2])))
+    rows = [(0, "a>b", 1), (0, "b>a", 2), (0, "a>c", 3)]
+    assert replayed(problem, *rows)[0, "a>c"] == 0
+
+
+def test_a_late_source_sends_what_it_received():
+    """Data of another source may leave before the own copy is ready."""
+    problem = task(net("a b c", "a>b, b>c"), wants(([0, 1], [2]), ready={1: 9}))
+    assert replayed(problem, (0, "a>b", 2), (0, "b>c", 5)) == {(0, "a>b"): 0, (0, "b>c"): 1}
+
+
+def test_a_passage_may_use_a_capacity_twice_in_a_row():
+    """A hop that ends when the next begins shares with it."""
+    topology = net("a b | s", "a>s /nic, s>b /nic", {"nic": 1})
+    problem = task(topology, wants(([0], [1])))
+    rows = [(0, "a>s", 3, 7), (0, "s>b", 4, 7)]
+    assert replayed(problem, *rows) == {(0, "a>s"): 0, (0, "s>b"): 1}
+
+
 def test_a_passage_moves_as_one():
     """A switch holds nothing, so a busy output delays the hop into it."""
     topology = net("a b c | s", "a>s, b>s, s>c 1/2")
@@ -433,6 +454,15 @@ def test_a_broken_order_is_refused(rows):
     """What verify would find is not replayed."""
     topology = net("a b c | s", "a>b, b>c, a>s, s>c")
     problem = task(topology, wants(([0], [2]), ([0], [2])))
+    with pytest.raises(ScheduleError, match="verify the schedule first"):
+        simulate(plan(problem, *rows))
+
+
+def test_without_copy_a_forward_without_arrival_is_refused():
+    """Two forwards of one arrival have no feeds."""
+    topology = net("a h b c", "a>h, h>b, h>c")
+    problem = task(topology, wants(([0], [2, 3])), copy=False)
+    rows = [(0, "a>h", 0), (0, "h>b", 1), (0, "h>c", 1)]
     with pytest.raises(ScheduleError, match="verify the schedule first"):
         simulate(plan(problem, *rows))
 

@@ -36,6 +36,8 @@ def _ports(problem: Problem) -> Iterator[Cut]:
 def _groups(problem: Problem) -> Iterator[Cut]:
     """Into and out of every group, other switches placed where the cut is narrowest."""
     topology = problem.topology
+    if not topology.links:
+        return
     names = dict.fromkeys(node.group for node in topology.nodes if node.group is not None)
     for name in names:
         members = np.array([node.group == name for node in topology.nodes])
@@ -53,7 +55,7 @@ def _narrow(network: Network) -> Iterator[Cut]:
     """The narrowest cut between all sources and each single GPU, and the reverse."""
     problem = network.problem
     topology = problem.topology
-    if topology.num_gpus > MAX_FLOW_GPUS:
+    if topology.num_gpus > MAX_FLOW_GPUS or not topology.links:
         return
     everyone = np.zeros(topology.num_nodes, dtype=bool)
     everyone[topology.gpus] = True

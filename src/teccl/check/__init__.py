@@ -3,8 +3,8 @@
 It shares no code with what makes schedules: lengths, epochs and arrivals are computed anew here.
 """
 
-from teccl.check.simulate import Replay, simulate
-from teccl.check.verify import verify
+from teccl.check.replay import Replay, simulate
+from teccl.check.verification import verify
 from teccl.check.violation import Violation, ViolationKind
 
 __all__ = ["Replay", "Violation", "ViolationKind", "simulate", "verify"]

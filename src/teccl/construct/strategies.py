@@ -27,13 +27,14 @@ from teccl.demand import Collective, Demand
 from teccl.problem import Problem
 
 # Deliveries that greedy runs may make in all for one problem: work that is the same everywhere.
-GREEDY_WORK = {"quick": 30_000, "normal": 300_000, "thorough": 12_000_000}
+GREEDY_WORK = {"quick": 30_000, "normal": 120_000, "thorough": 12_000_000}
 # Tasks that list scheduling may place in all.
 LISTING_WORK = {"quick": 20_000, "normal": 300_000, "thorough": 8_000_000}
 MAX_STARTS = {"quick": 2, "normal": 24, "thorough": 400}
-# A gap to a bound for any chunking below which no other construction is tried: whole chunks
-# cannot meet such a bound, so that going on would be in vain.
-GOOD_ENOUGH = {"quick": 0.002, "normal": 0.001, "thorough": 0.0}
+# Gap above which the next kind of construction is tried. Whole chunks cannot meet a bound for any
+# chunking, so that going on for the last per mille would be in vain.
+GREEDY_GAP = {"quick": 0.01, "normal": 0.005, "thorough": 0.0}
+LAID_GAP = {"quick": 0.5, "normal": 0.02, "thorough": 0.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,13 +45,17 @@ class Work:
     seed: int = 0
 
     def greedy_runs(self, deliveries: int) -> int:
-        """Greedy runs that the work allows, at least two."""
+        """Greedy runs that the work allows, at least one."""
         runs = GREEDY_WORK[self.level] // max(1, deliveries)
-        return max(2, min(runs, MAX_STARTS[self.level]))
+        return max(1, min(runs, MAX_STARTS[self.level]))
 
-    def is_good(self, finish: int, target: int) -> bool:
-        """Whether a finish is so near the bound that other constructions need not be tried."""
-        return finish <= target * (1 + GOOD_ENOUGH[self.level])
+    def wants_greedy(self, finish: int, target: int) -> bool:
+        """Whether greedy runs are worth trying after a finish."""
+        return finish > target * (1 + GREEDY_GAP[self.level])
+
+    def wants_trees(self, finish: int, target: int) -> bool:
+        """Whether laying trees is worth trying after a finish."""
+        return finish > target * (1 + LAID_GAP[self.level])
 
     def listing_runs(self, tasks: int) -> int:
         """List schedules that the work allows, at least one."""
@@ -75,7 +80,7 @@ def plans(instance: Instance, *, target: int, work: Work) -> Iterator[Plan]:
         if plan.finish < best:
             best = plan.finish
             yield plan
-        if work.is_good(best, target):
+        if best <= target:
             return
 
 
@@ -91,14 +96,18 @@ def _candidates(instance: Instance, *, target: int, work: Work) -> Iterator[Plan
         return
     copies = not table.reduce.any()
     several = any(len(nodes) > 1 for nodes in _goal_sets(instance.problem))
+    stages: Iterator[Plan] = iter(())
     if copies and several:
-        yield from _multicasts(instance, tables, target=target, work=work)
+        stages = _multicasts(instance, tables, target=target, work=work)
     elif table.reduce.all() and can_reverse(instance.problem):
-        if _is_allreduce(instance.problem):
-            yield from composed_allreduce(instance, target=target, work=work)
-        else:
-            yield from _reversed(instance, target=target, work=work)
-    yield from _laid(instance, tables, target=target, work=work)
+        compose = composed_allreduce if _is_allreduce(instance.problem) else _reversed
+        stages = compose(instance, target=target, work=work)
+    best = 2**61
+    for plan in stages:
+        best = min(best, plan.finish)
+        yield plan
+    if best == 2**61 or work.wants_trees(best, target):
+        yield from _laid(instance, tables, target=target, work=work)
 
 
 def _goal_sets(problem: Problem) -> list[IntArray]:
@@ -132,7 +141,7 @@ def _greedy_plans(instance: Instance, tables: Tables, work: Work) -> Iterator[Pl
     # The first round tries every variant; later ones repeat those that came near the best.
     found: dict[_Variant, int] = {}
     runs = work.greedy_runs(_num_deliveries(instance.problem))
-    for run in range(max(runs, len(variants))):
+    for run in range(runs):
         variant = variants[run % len(variants)]
         if run >= len(variants) and best is not None and found.get(variant, 2**61) > 1.05 * best:
             continue
@@ -172,7 +181,7 @@ def _multicasts(
             ):
                 best = plan.finish
                 yield plan
-    if not work.is_good(best, target):
+    if work.wants_greedy(best, target):
         yield from _greedy_plans(instance, tables, work)
 
 
@@ -224,12 +233,11 @@ def composed_allreduce(instance: Instance, *, target: int, work: Work) -> Iterat
     reduce = np.arange(len(rows)) < len(first.rows)
     plan = Plan(rows=rows, finish=first.finish + second.finish, reduce=reduce)
     yield plan
-    if work.is_good(plan.finish, target):
-        return
     placed = _replayed(instance, plan)
     if placed is not None:
         yield placed
-        yield from _justified(instance, placed, work)
+        if work.wants_trees(placed.finish, target):
+            yield from _justified(instance, placed, work)
 
 
 def _phase(instance: Instance, collective: Collective) -> Instance:
@@ -253,7 +261,6 @@ def _laid(
     instance: Instance, tables: Tables, *, target: int, work: Work
 ) -> Iterator[Plan]:
     """Yield plans from balanced trees and paths, list-scheduled in several orders."""
-    paired = _is_allreduce(instance.problem)
     best: int | None = None
     for length_weight, steepness in ((1e-6, 30.0), (0.1, 30.0), (1.0, 0.0)):
         plan = laid_plan(
@@ -263,7 +270,6 @@ def _laid(
             seed=work.seed,
             steepness=steepness,
             length_weight=length_weight,
-            paired=paired,
         )
         if plan is None:
             return
@@ -271,7 +277,7 @@ def _laid(
             if best is None or listed.finish < best:
                 best = listed.finish
                 yield listed
-        if best is not None and best <= target:
+        if best is not None and not work.wants_trees(best, target):
             return
 
 

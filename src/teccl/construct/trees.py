@@ -1,5 +1,7 @@
 """Trees and paths for any demand, laid so that no link is overloaded, as tasks."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from teccl.construct.instance import Instance, IntArray
@@ -16,12 +18,11 @@ def laid_plan(
     steepness: float = 30.0,
     passes: int = 6,
     length_weight: float = 1e-3,
-    paired: bool = False,
 ) -> Plan | None:
     """Lay trees for every chunk, without times; None when some destination is out of reach.
 
     Copies get a tree from their source to all destinations, reductions one from all sources to
-    their destination; with `paired` reductions get both, through a root that may move.
+    their destination; where everyone wants the result they get both, through a root that may move.
 
     Parameters
     ----------
@@ -32,22 +33,33 @@ def laid_plan(
     length_weight
         Price of time on the way, against that of load.
     """
-    reduce = instance.problem.chunks.reduce
     parts = []
-    for kind in np.unique(reduce):
-        chunks = np.flatnonzero(reduce == kind)
+    for chunks, reduce, paired in _kinds(instance):
         part = _laid(
             instance,
             tables,
             chunks,
-            reduce=bool(kind),
-            paired=paired and bool(kind),
+            reduce=reduce,
+            paired=paired,
             weights=(length_weight, target, steepness, passes, seed),
         )
         if part is None:
             return None
         parts.append(part)
     return _joined(parts)
+
+
+def _kinds(instance: Instance) -> Iterator[tuple[IntArray, bool, bool]]:
+    """Yield chunks by kind, whether they are combined, and whether the result goes back out."""
+    table = instance.problem.chunks
+    goes_back = table.reduce & (table.source_set == table.destination_set)
+    for chunks, reduce, paired in (
+        (np.flatnonzero(~table.reduce), False, False),
+        (np.flatnonzero(table.reduce & ~goes_back), True, False),
+        (np.flatnonzero(goes_back), True, True),
+    ):
+        if len(chunks):
+            yield chunks, reduce, paired
 
 
 def _laid(
@@ -64,6 +76,9 @@ def _laid(
     problem, routes = instance.problem, instance.routes
     table, n = problem.chunks, problem.topology.num_nodes
     ends = table.destination_set if reduce else table.source_set
+    if reduce and not paired and any(len(table.sets[i]) > 1 for i in np.unique(ends[chunks])):
+        # Some other set than the sources wants the result: no tree of these kinds serves it.
+        return None
     goal = (table.source_set if reduce else table.destination_set)[chunks]
     goals = np.zeros((len(table.sets), n), dtype=bool)
     for number, nodes in enumerate(table.sets):

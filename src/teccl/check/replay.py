@@ -1,4 +1,4 @@
-"""simulate: the exact replay of a schedule's order at the earliest times."""
+"""Replay: a schedule's order at the earliest times."""
 
 from dataclasses import dataclass, replace
 

@@ -1,4 +1,4 @@
-"""verify: whether a schedule does what its problem asks, by the rules."""
+"""Verification: whether a schedule does what its problem asks, by the rules."""
 
 import numpy as np
 
