@@ -11,7 +11,9 @@ PACKAGES = ("teccl", "numpy", "scipy", "numba")
 def print_machine() -> None:
     """Print what the figures below were measured on."""
     packages = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
-    print(f"machine: {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    print(
+        f"machine: {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    )
     print(f"versions: {packages}\n")
 
 

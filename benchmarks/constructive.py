@@ -58,8 +58,18 @@ def paper() -> None:
                 row["solver_s"],
             )
 
-    header = ("collective", "size", "grid us", "finish us", "paper us", "TACCL us", "verdict",
-              "status", "solve s", "paper s")
+    header = (
+        "collective",
+        "size",
+        "grid us",
+        "finish us",
+        "paper us",
+        "TACCL us",
+        "verdict",
+        "status",
+        "solve s",
+        "paper s",
+    )
     print_table("NDv2, 2 chassis, one chunk, the paper's epochs", header, rows())
 
 
@@ -100,8 +110,16 @@ def dgx1() -> None:
                 grid=True,
                 epoch="slowest",
             )
-            yield (chunks, row["epochs"], result.epochs, result.bound_epochs, result.status.value,
-                   result.solve_seconds, row["sccl_solver_s"], row["teccl_solver_s"])
+            yield (
+                chunks,
+                row["epochs"],
+                result.epochs,
+                result.bound_epochs,
+                result.status.value,
+                result.solve_seconds,
+                row["sccl_solver_s"],
+                row["teccl_solver_s"],
+            )
 
     header = ("chunks", "SCCL", "epochs", "bound", "status", "solve s", "SCCL s", "paper s")
     print_table("DGX1, alpha 0, AllGather", header, rows())
@@ -118,9 +136,15 @@ def grids() -> None:
         for spec in specs:
             result = teccl.solve(spec, "allgather", size="1MB", chunks=1, grid=True)
             peer = peers.get(spec.replace(":dims=", " ").removesuffix(",alpha=0"))
-            yield (spec, result.epochs, result.bound_epochs, result.status.value,
-                   result.solve_seconds, peer["value"] if peer else "-",
-                   peer["synthesis_s"] if peer else "-")
+            yield (
+                spec,
+                result.epochs,
+                result.bound_epochs,
+                result.status.value,
+                result.solve_seconds,
+                peer["value"] if peer else "-",
+                peer["synthesis_s"] if peer else "-",
+            )
 
     header = (f"{'topology':>24}", "epochs", "bound", "status", "solve s", "TACOS", "TACOS s")
     print_table("Meshes and tori, AllGather, one chunk", header, rows())
@@ -128,27 +152,52 @@ def grids() -> None:
 
 def large() -> None:
     """Solve large sizes on multi-chassis machines."""
-    cases = [(spec, name, {}) for spec in LARGE
-             for name in ("allgather", "reducescatter", "allreduce", "alltoall")]
+    cases = [
+        (spec, name, {})
+        for spec in LARGE
+        for name in ("allgather", "reducescatter", "allreduce", "alltoall")
+    ]
     half = {"gpu0:*": "50%"}
-    cases += [("dgx1", "allreduce", {}), ("dgx1", "allreduce", half),
-              ("dgx-h100:chassis=4", "allreduce", {"c0/gpu0:*": "50%"})]
+    cases += [
+        ("dgx1", "allreduce", {}),
+        ("dgx1", "allreduce", half),
+        ("dgx-h100:chassis=4", "allreduce", {"c0/gpu0:*": "50%"}),
+    ]
 
     def rows() -> Iterator[tuple[object, ...]]:
         for spec, name, degrade in cases:
             result = teccl.solve(spec, name, size="256MB", degrade=degrade)
             label = spec + (" one gpu at half" if degrade else "")
-            yield (label, name, result.num_chunks, result.finish_time_s * 1e6,
-                   result.physical_bound_s * 1e6, f"{100 * result.physical_gap:.3f} %",
-                   result.num_sends, result.solve_seconds)
+            yield (
+                label,
+                name,
+                result.num_chunks,
+                result.finish_time_s * 1e6,
+                result.physical_bound_s * 1e6,
+                f"{100 * result.physical_gap:.3f} %",
+                result.num_sends,
+                result.solve_seconds,
+            )
 
-    header = (f"{'topology':>34}", f"{'collective':>13}", "chunks", "finish us", "bound us", "gap",
-              "sends", "solve s")
+    header = (
+        f"{'topology':>34}",
+        f"{'collective':>13}",
+        "chunks",
+        "finish us",
+        "bound us",
+        "gap",
+        "sends",
+        "solve s",
+    )
     print_table("256 MB, automatic chunks", header, rows())
 
 
 TABLES: dict[str, Callable[[], None]] = {
-    "paper": paper, "ndv2": ndv2, "dgx1": dgx1, "grids": grids, "large": large,
+    "paper": paper,
+    "ndv2": ndv2,
+    "dgx1": dgx1,
+    "grids": grids,
+    "large": large,
 }
 
 

@@ -321,7 +321,6 @@ def test_wrong_schedule_is_never_returned(monkeypatch):
         ({"time_limit": 0}, ProblemError, "time limit 0"),
         ({"time_limit": "10"}, UnitError, "no unit"),
         ({"buffer": -1}, InputError, "buffer '-1'"),
-        ({"buffer": 1}, MethodError, "buffer"),
         ({"epoch_multiplier": 0}, ProblemError, "epoch multiplier 0"),
         ({"epoch": "0"}, ProblemError, "epoch 0"),
         ({"horizon": "long"}, InputError, "horizon 'long'"),

@@ -25,7 +25,7 @@ _PUBLIC = {
     "verify": "teccl.check",
 }
 
-__all__ = ["__version__", *_PUBLIC]
+__all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604, all of them are strings
 
 if TYPE_CHECKING:
     from teccl.check import simulate as simulate

@@ -4,7 +4,6 @@ import contextlib
 import gzip
 import io
 import json
-import os
 import reprlib
 import secrets
 import zlib
@@ -214,9 +213,7 @@ def expect_bool(value: Any, where: str, error: ErrorType) -> bool:
     return value
 
 
-def quantity(
-    value: Any, parse: Callable[..., Fraction], where: str, error: ErrorType
-) -> Fraction:
+def quantity(value: Any, parse: Callable[..., Fraction], where: str, error: ErrorType) -> Fraction:
     """Read a quantity from a file, where a number needs its unit unless it is zero."""
     if isinstance(value, int | float) and not isinstance(value, bool) and value == 0:
         value = "0"
@@ -268,7 +265,7 @@ def write_atomically(path: Path, data: str | bytes, error: ErrorType) -> None:
             return
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
         temporary.write_bytes(payload)
-        os.replace(temporary, path)
+        temporary.replace(path)
     except OSError as problem:
         raise error(f"file {path} cannot be written: {problem.strerror}; give another") from None
     finally:

@@ -94,7 +94,10 @@ class Problem:
 
     Examples
     --------
-    >>> Problem(topology=Topology.parse("ring:gpus=4"), demand=Demand.collective("allgather", size="1MB"))
+    >>> Problem(
+    ...     topology=Topology.parse("ring:gpus=4"),
+    ...     demand=Demand.collective("allgather", size="1MB"),
+    ... )
     Problem(allgather on Topology('ring', 4 gpus, 0 switches, 8 links), 4 chunks of 250KB)
     """
 
@@ -131,7 +134,8 @@ class Problem:
         from teccl.units import format_size
 
         size = format_size(self.chunk_bytes)
-        return f"Problem({self.demand.title} on {self.topology!r}, {len(self.chunks)} chunks of {size})"
+        chunks = f"{len(self.chunks)} chunks of {size}"
+        return f"Problem({self.demand.title} on {self.topology!r}, {chunks})"
 
     def _check_profiles(self) -> None:
         circuits = (
@@ -167,8 +171,7 @@ class Problem:
     @property
     def size_bytes(self) -> Fraction:
         """Bytes that algbw counts, all tenants together."""
-        gpus = self.topology.num_gpus
-        return sum((t.total_size(gpus) for t in self.demand.tenants), Fraction(0))
+        return sum((t.total_size for t in self.demand.tenants), Fraction(0))
 
     @property
     def has_reductions(self) -> bool:

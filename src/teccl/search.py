@@ -109,7 +109,7 @@ class Search:
 
     @property
     def target(self) -> int | None:
-        """The bound that a schedule has to reach to be optimal: epochs on a grid, else picoseconds."""
+        """The bound that an optimal schedule reaches: epochs on a grid, else picoseconds."""
         if self.bound is None:
             return None
         if self.request.grid:

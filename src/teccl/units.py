@@ -22,7 +22,7 @@ _DURATIONS = {
     "ns": Fraction(1, 10**9),
     "us": Fraction(1, 10**6),
     "µs": Fraction(1, 10**6),  # micro sign
-    "μs": Fraction(1, 10**6),  # Greek mu  # noqa: RUF003
+    "μs": Fraction(1, 10**6),  # Greek mu
     "ms": Fraction(1, 10**3),
     "s": Fraction(1),
     "min": Fraction(60),

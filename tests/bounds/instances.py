@@ -37,14 +37,63 @@ class Wire:
 
 
 def random_problem(seed: int) -> Problem:
-    """A problem in which every destination can be reached."""
+    """A problem in which every destination can be reached; odd seeds crowd narrow places."""
     rng = random.Random(seed)
     while True:
+        if seed % 2:
+            problem = _contended_problem(rng)
+            if find_unreachable(problem) is None:
+                return problem
+            continue
         topology = random_topology(rng)
         for _ in range(20):
             problem = _random_problem(rng, topology)
             if problem is not None and find_unreachable(problem) is None:
                 return problem
+
+
+def _contended_problem(rng: random.Random) -> Problem:
+    """Data of several GPUs for several others through one or two nodes, far and near ones."""
+    sources, sinks = rng.choice([(2, 1), (1, 2), (2, 2), (3, 1), (1, 3), (2, 1)])
+    is_switch = rng.choice([[True], [True], [False], [True, True], [False, True], [False, False]])
+    gpus, middle = sources + sinks, list(range(sources + sinks, sources + sinks + len(is_switch)))
+    into, between, away = (rng.choice([1, 1, 2, 4]) for _ in range(3))
+    alphas = rng.choice([[0, 3], [0, 5], [1, 4], [0, 1, 6], [2]])
+    pairs = [(i, middle[0], into) for i in range(sources)]
+    pairs += [(middle[0], middle[1], between)] if len(middle) > 1 else []
+    pairs += [(middle[-1], i, away) for i in range(sources, gpus)]
+    pairs += rng.sample(pairs, 1) if rng.random() < 0.3 else []
+    if rng.random() < 0.3:
+        pairs.append((rng.randrange(sources), rng.randrange(sources, gpus), rng.choice([1, 2, 4])))
+    wires = [Wire(a, b, slow, rng.choice(alphas)) for a, b, slow in pairs]
+    nodes = [Node(name=f"g{i}") for i in range(gpus)]
+    nodes += [
+        Node(name=f"m{i}", kind=NodeKind.SWITCH if switch else NodeKind.GPU)
+        for i, switch in enumerate(is_switch)
+    ]
+    chunks = [_contended_chunk(rng, sources, gpus) for _ in range(rng.randrange(2, 6))]
+    late = rng.sample(range(sources), rng.randrange(sources + 1)) if rng.random() < 0.5 else []
+    pieces = rng.choice([1, 1, 2]) if len(chunks) < 5 else 1
+    tenant = Tenant(
+        collective=Collective.EXPLICIT,
+        size=Fraction(PIECE * pieces),
+        chunks=tuple(chunks),
+        ready={rank: rng.choice([0, 2, 4, 5]) * UNIT for rank in late},
+    )
+    mode = rng.choice(MODES) if any(is_switch) else {}
+    topology = _build(nodes, wires, rng)
+    return Problem(
+        topology=topology, demand=Demand(tenants=(tenant,)), num_chunks=pieces, **mode
+    )
+
+
+def _contended_chunk(rng: random.Random, sources: int, gpus: int) -> ExplicitChunk:
+    kind = rng.random()
+    wanted = rng.sample(range(sources, gpus), rng.randrange(1, gpus - sources + 1))
+    holders = rng.sample(range(sources), rng.randrange(1, sources + 1))
+    if kind < 0.6:
+        return ExplicitChunk((holders[0],), (wanted[0],))
+    return ExplicitChunk(tuple(holders), tuple(wanted), reduce=kind > 0.9)
 
 
 def random_topology(rng: random.Random) -> Topology:

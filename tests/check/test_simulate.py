@@ -204,9 +204,12 @@ def test_circuits_that_met_may_shift():
     }
 
 
-def test_a_partial_sum_is_read_before_what_came_later():
+@pytest.mark.parametrize("has_profile", [False, True])
+def test_a_partial_sum_is_read_before_what_came_later(has_profile):
     """An arrival that a send did not carry stays behind the send's start."""
     topology = net("a b", "a>b, b>a")
+    if has_profile:
+        topology = with_profile(topology, "a>b", (99, 2))
     problem = task(topology, wants(([0, 1], [0, 1], True), ([1], [0])))
     rows = [(1, "b>a", 0), (0, "b>a", 5, None, "reduce"), (0, "a>b", 5, None, "reduce")]
     times = replayed(problem, *rows)

@@ -13,6 +13,7 @@ import yaml
 from tests.cli.helpers import assert_refused, run
 
 import teccl
+from teccl.cli import options
 from teccl.cli import solve as solve_command
 from teccl.demand import Collective
 from teccl.errors import VerificationError
@@ -85,6 +86,7 @@ def test_version() -> None:
         ("--help",),
         ("-h",),
         ("solve", "--help"),
+        ("bound", "--help"),
         ("topology", "--help"),
         *(("topology", name, "--help") for name in ("list", "show", "check", "draw")),
         ("verify", "--help"),
@@ -346,13 +348,13 @@ def test_every_keyword_has_a_flag() -> None:
 @pytest.mark.parametrize(
     ("listed", "known"),
     [
-        (solve_command.COLLECTIVES, [c.value for c in Collective if c is not Collective.EXPLICIT]),
+        (options.COLLECTIVES, [c.value for c in Collective if c is not Collective.EXPLICIT]),
         (solve_command.METHODS, list(METHODS)),
         (solve_command.EFFORTS, [member.value for member in Effort]),
         (solve_command.OBJECTIVES, [member.value for member in Objective]),
         (solve_command.SOLVERS, [member.value for member in Solver]),
-        (solve_command.SWITCHES, [member.value for member in SwitchMode]),
-        (solve_command.TRANSITS, [member.value for member in Transit]),
+        (options.SWITCHES, [member.value for member in SwitchMode]),
+        (options.TRANSITS, [member.value for member in Transit]),
     ],
     ids=["collectives", "methods", "efforts", "objectives", "solvers", "switches", "transits"],
 )

@@ -67,7 +67,7 @@ def _partition_bound(
     into = counted[topology.link_dst] & (own[topology.link_src] != own[topology.link_dst])
     links = np.flatnonzero(into)
     parts = int(part.max()) + 1
-    if parts < 2 or not len(links):  # noqa: PLR2004, one part exchanges nothing
+    if parts < 2 or not len(links):
         return None
     rate = _joint_rate(network, links)
     alpha = int(network.step[links].min())

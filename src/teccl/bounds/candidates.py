@@ -1,6 +1,7 @@
 """Which cuts to evaluate: ports, groups and the narrowest cuts that maximum flow finds."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -64,15 +65,19 @@ def _narrow(network: Network) -> Iterator[Cut]:
         alone[node] = True
         inside = _ratio_cut(problem, node, inward=True)
         if inside is not None:
-            yield Cut(inside, f"the {int((inside & everyone).sum())} gpus around {topology.nodes[node].name}")
+            yield Cut(
+                inside,
+                f"the {int((inside & everyone).sum())} gpus around {topology.nodes[node].name}",
+            )
         inside = _ratio_cut(problem, node, inward=False)
         if inside is not None:
-            yield Cut(inside, f"the {int((inside & everyone).sum())} gpus away from {topology.nodes[node].name}")
+            yield Cut(
+                inside,
+                f"the {int((inside & everyone).sum())} gpus away from {topology.nodes[node].name}",
+            )
 
 
-def _ratio_cut(
-    problem: Problem, node: int, *, inward: bool
-) -> npt.NDArray[np.bool_] | None:
+def _ratio_cut(problem: Problem, node: int, *, inward: bool) -> npt.NDArray[np.bool_] | None:
     """The set around a GPU with the most data to exchange per capacity (Dinkelbach's method).
 
     Every other GPU supplies one unit; the cut that limits the common rate at which all of it can
@@ -89,7 +94,9 @@ def _ratio_cut(
         if found is None:
             return inside
         inside = found
-        outside_gpus = int((~found)[topology.gpus].sum()) if inward else int(found[topology.gpus].sum())
+        outside_gpus = (
+            int((~found)[topology.gpus].sum()) if inward else int(found[topology.gpus].sum())
+        )
         crossing = ~found[topology.link_src] & found[topology.link_dst]
         if outside_gpus == 0 or n == 0:
             return None
@@ -116,7 +123,7 @@ def _supply_cut(
     dst = np.concatenate([topology.link_dst, others if inward else np.full(len(others), n)])
     weight = np.concatenate([capacity, np.full(len(others), supply)])
     origin, sink = (n, node) if inward else (node, n)
-    reached = _residual_reach(src, dst, weight, n + 1, origin, sink)
+    reached = _residual_reach(_Arcs(src, dst, weight), n + 1, origin, sink)
     inside = ~reached[:n]
     if inside.all() or not inside.any():
         return None
@@ -138,25 +145,24 @@ def _narrowest(
     src = np.concatenate([topology.link_src, np.full(len(starts), n), ends])
     dst = np.concatenate([topology.link_dst, starts, np.full(len(ends), n + 1)])
     weight = np.concatenate([capacity, np.full(len(starts) + len(ends), huge)])
-    return ~_residual_reach(src, dst, weight, n + 2, n, n + 1)[:n]
+    return ~_residual_reach(_Arcs(src, dst, weight), n + 2, n, n + 1)[:n]
 
 
-def _residual_reach(
-    src: npt.NDArray[np.int64],
-    dst: npt.NDArray[np.int64],
-    weight: npt.NDArray[np.float64],
-    size: int,
-    origin: int,
-    sink: int,
-) -> npt.NDArray[np.bool_]:
+class _Arcs(NamedTuple):
+    src: npt.NDArray[np.int64]
+    dst: npt.NDArray[np.int64]
+    weight: npt.NDArray[np.float64]
+
+
+def _residual_reach(arcs: _Arcs, size: int, origin: int, sink: int) -> npt.NDArray[np.bool_]:
     """Nodes reachable from the origin in the residual graph of a maximum flow."""
-    from scipy.sparse import coo_array
+    from scipy.sparse import coo_array, csr_array
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
-    whole = np.minimum(np.maximum(np.round(weight), 1), 2**30).astype(np.int32)
-    graph = coo_array((whole, (src, dst)), shape=(size, size)).tocsr().astype(np.int32)
-    flow = maximum_flow(graph, origin, sink).flow
-    residual = (graph - flow).tocsr()
+    whole = np.minimum(np.maximum(np.round(arcs.weight), 1), 2**30).astype(np.int32)
+    graph = coo_array((whole, (arcs.src, arcs.dst)), shape=(size, size)).tocsr()
+    flow = csr_array(maximum_flow(graph, origin, sink).flow)
+    residual = csr_array(graph - flow)
     residual.data = (residual.data > 0).astype(np.int32)
     residual.eliminate_zeros()
     order = breadth_first_order(residual, origin, return_predecessors=False)

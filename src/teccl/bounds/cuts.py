@@ -182,9 +182,7 @@ def _spread(values: IntArray) -> IntArray:
     return values[np.linspace(0, len(values) - 1, MAX_THRESHOLDS).astype(int)]
 
 
-def _fluid_estimate(
-    rates: npt.NDArray[np.float64], away: IntArray, total: float
-) -> float:
+def _fluid_estimate(rates: npt.NDArray[np.float64], away: IntArray, total: float) -> float:
     """Least T with sum of rate * (T - away)^+ at least the total, in floating point."""
     order = np.argsort(away)
     speed = np.cumsum(rates[order])

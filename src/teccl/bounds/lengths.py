@@ -13,6 +13,7 @@ distances and the value are exact whatever made them.
 
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,9 @@ def length_bounds(network: Network) -> list[Bound]:
     pairs = _pairs(network)
     if not len(pairs[0]):
         return []
-    bounds = [_length_bound(network, pairs, name, l) for name, l in _lengths(network, pairs)]
+    bounds = [
+        _length_bound(network, pairs, name, lengths) for name, lengths in _lengths(network, pairs)
+    ]
     return [bound for bound in bounds if bound is not None]
 
 
@@ -82,10 +85,14 @@ def _flow_dual(
     links, nodes, many = topology.num_links, topology.num_nodes, len(sources)
     e = np.arange(links)
     incidence = coo_array(
-        (np.repeat([1.0, -1.0], links), (np.concatenate([topology.link_src, topology.link_dst]),
-                                          np.concatenate([e, e]))), shape=(nodes, links))
+        (
+            np.repeat([1.0, -1.0], links),
+            (np.concatenate([topology.link_src, topology.link_dst]), np.concatenate([e, e])),
+        ),
+        shape=(nodes, links),
+    )
     eye = coo_array((np.ones(many), (np.arange(many), np.arange(many))))
-    balance = hstack([kron(eye, incidence), coo_array((many * nodes, 1))]).tocsr()
+    balance: Any = hstack([kron(eye, incidence), coo_array((many * nodes, 1))])
     supply = np.zeros((many, nodes))
     row = np.searchsorted(sources, src)
     bytes_ = np.array([float(b) for b in amount])
@@ -93,14 +100,22 @@ def _flow_dual(
     np.add.at(supply, (row, dst), -bytes_)
     scale = bytes_.max()
     rates = np.array([float(rate) for rate in network.rate])
-    capacity = hstack([
-        kron(coo_array(np.ones((1, many))), coo_array((np.ones(links), (e, e)))),
-        coo_array((-rates / rates.max(), (e, np.zeros(links, dtype=int))), shape=(links, 1)),
-    ]).tocsr()
+    capacity: Any = hstack(
+        [
+            kron(coo_array(np.ones((1, many))), coo_array((np.ones(links), (e, e)))),
+            coo_array((-rates / rates.max(), (e, np.zeros(links, dtype=int))), shape=(links, 1)),
+        ]
+    )
     cost = np.zeros(many * links + 1)
     cost[-1] = 1.0
-    result = linprog(cost, A_ub=capacity, b_ub=np.zeros(links), A_eq=balance,
-                     b_eq=supply.ravel() / scale, method="highs")
+    result = linprog(
+        cost,
+        A_ub=capacity.tocsr(),
+        b_ub=np.zeros(links),
+        A_eq=balance.tocsr(),
+        b_eq=supply.ravel() / scale,
+        method="highs",
+    )
     if result.status != 0:
         return None
     prices = np.maximum(-result.ineqlin.marginals, 0)

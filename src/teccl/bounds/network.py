@@ -256,7 +256,7 @@ def _pools(
     pools = []
     for name, rate in problem.topology.shared.items():
         members = [i for i, link in enumerate(problem.topology.links) if name in link.shares]
-        if len(members) < 2:  # noqa: PLR2004, sharing needs two
+        if len(members) < 2:
             continue
         if grid is not None:
             hold, slots = grid.epochs_to_send(rate), grid.chunks_per_epoch(rate)

@@ -56,9 +56,7 @@ def summarise(
         if given_chunks and grid is None
         else None
     )
-    epochs = (
-        all_bounds(problem, grid=grid, most_cuts=MOST_CUTS)[0] if grid is not None else None
-    )
+    epochs = all_bounds(problem, grid=grid, most_cuts=MOST_CUTS)[0] if grid is not None else None
     chunk_ps = None if whole is None else max(whole.value, physical.value)
     winner = epochs or (whole if whole is not None and whole.value > physical.value else physical)
     return BoundSummary(
@@ -73,8 +71,9 @@ def _pair_bound(network: Network) -> Bound:
     """The farthest that some chunk has to go."""
     classes, names = network.classes, [node.name for node in network.problem.topology.nodes]
     best = Bound(kind="pair", value=0, certificate="nothing has to move")
-    seen = set(zip(classes.origin.tolist(), classes.goal.tolist(), classes.reduce.tolist(),
-                   strict=True))
+    seen = set(
+        zip(classes.origin.tolist(), classes.goal.tolist(), classes.reduce.tolist(), strict=True)
+    )
     for origin, goal, reduce in sorted(seen):
         nodes, ready = classes.origins[origin]
         targets = classes.goals[goal]

@@ -40,7 +40,7 @@ def run(arguments: list[str]) -> int:
 
 def build_app() -> typer.Typer:
     """Assemble the commands."""
-    from teccl.cli import inspect, solve, topology
+    from teccl.cli import bound, inspect, solve, topology
 
     app = typer.Typer(
         name="teccl",
@@ -52,6 +52,7 @@ def build_app() -> typer.Typer:
         context_settings=CONTEXT_SETTINGS,
     )
     app.command("solve")(solve.solve)
+    app.command("bound")(bound.bound)
     app.add_typer(topology.build_group(), name="topology")
     app.command("verify")(inspect.verify)
     app.command("simulate")(inspect.simulate)

@@ -1,6 +1,7 @@
 """Options that several commands share, and how their text is read and completed."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,6 +10,18 @@ import typer
 from teccl.cli.errors import UsageError
 
 SCHEDULE_SUFFIXES = (".json", ".json.gz")
+# The library knows these too; they stand here so that help and completion need not load it.
+COLLECTIVES = (
+    *("allgather", "alltoall", "reducescatter", "allreduce", "broadcast", "reduce"),
+    *("scatter", "gather", "scattergather", "alltoallv"),
+)
+SWITCHES = ("copy", "no-copy", "hyper-edge")
+TRANSITS = ("store-and-forward", "cut-through")
+
+_GRID = "Grid of the paper"
+_MODEL = "Switches and buffers"
+_DEMAND = "Demand"
+_CHANGES = "Changes to the topology"
 
 
 def _complete_topology(incomplete: str) -> list[str]:
@@ -28,6 +41,87 @@ TopologyArgument = Annotated[
 ]
 ScheduleArgument = Annotated[
     str, typer.Argument(metavar="FILE", help="A schedule file.", show_default=False)
+]
+
+
+def option(name: str, metavar: str, panel: str, help_text: str) -> Any:
+    """Return an option whose text and default are the library's matter."""
+    return typer.Option(
+        name, metavar=metavar, rich_help_panel=panel, help=help_text, show_default=False
+    )
+
+
+def choice(name: str, choices: tuple[str, ...], panel: str, help_text: str) -> Any:
+    """Return an option that takes one of some names, which its help lists."""
+    return typer.Option(
+        name,
+        metavar="NAME",
+        rich_help_panel=panel,
+        help=f"{help_text}: {', '.join(choices)}.",
+        show_default=False,
+        autocompletion=_completer(choices),
+    )
+
+
+def _completer(names: tuple[str, ...]) -> Callable[[str], list[str]]:
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names if name.startswith(incomplete.lower())]
+
+    return complete
+
+
+CollectiveArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="COLLECTIVE",
+        help=f"One of {', '.join(COLLECTIVES)}; omitted with --demand.",
+        show_default=False,
+        autocompletion=_completer(COLLECTIVES),
+    ),
+]
+SizeOption = Annotated[
+    str | None,
+    option("--size", "SIZE", _DEMAND, "Bytes as nccl-tests counts them, such as 1MB."),
+]
+RanksOption = Annotated[
+    str | None, option("--ranks", "RANKS", _DEMAND, "Ranks that take part, such as 0-7,12.")
+]
+RootOption = Annotated[str | None, option("--root", "R", _DEMAND, "Rank of the root.")]
+DemandOption = Annotated[
+    str | None, option("--demand", "FILE", _DEMAND, "A demand file, in place of COLLECTIVE.")
+]
+GridOption = Annotated[bool, option("--grid", "", _GRID, "Use the paper's epochs end to end.")]
+EpochOption = Annotated[
+    str | None,
+    option("--epoch", "fastest|slowest|DURATION", _GRID, "Length of an epoch (fastest)."),
+]
+EpochMultiplierOption = Annotated[
+    str | None, option("--epoch-multiplier", "M", _GRID, "Factor on the epoch (1).")
+]
+SwitchOption = Annotated[
+    str | None, choice("--switch", SWITCHES, _MODEL, "What a switch may do (copy)")
+]
+TransitOption = Annotated[
+    str | None,
+    choice("--transit", TRANSITS, _MODEL, "How data passes a switch (store-and-forward)"),
+]
+BufferOption = Annotated[
+    str | None,
+    option(
+        "--buffer",
+        "unlimited|none|N",
+        _MODEL,
+        "Received chunks that may wait at a GPU to be forwarded (unlimited).",
+    ),
+]
+NoCopyOption = Annotated[bool, option("--no-copy", "", _MODEL, "No node copies, GPUs included.")]
+WithoutLinkOption = Annotated[
+    list[str] | None,
+    option("--without-link", "A:B", _CHANGES, "Remove links A:B, A>B or A:*; may repeat."),
+]
+DegradeOption = Annotated[
+    list[str] | None,
+    option("--degrade", "A:B=50%", _CHANGES, "Scale links' bandwidth; may repeat."),
 ]
 
 

@@ -8,6 +8,8 @@ the paper's grid differ in these numbers only.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -57,7 +59,7 @@ class Routes:
     def ways(self) -> list[tuple[int, ...]]:
         """Links of each route, first to last."""
         links, starts = self.links.tolist(), self.link_start.tolist()
-        return [tuple(links[a:b]) for a, b in zip(starts, starts[1:], strict=False)]
+        return [tuple(links[a:b]) for a, b in pairwise(starts)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,7 +139,9 @@ def _longest_kappa(problem: Problem, grid: TimeGrid) -> IntArray:
     """Kappa of each link at the lowest rate its profile ever gives."""
     if not problem.topology.has_profiles:
         return grid.kappa
-    slowest = [min(r for _, r in problem.topology.rate_steps(link)) for link in problem.topology.links]
+    slowest = [
+        min(r for _, r in problem.topology.rate_steps(link)) for link in problem.topology.links
+    ]
     return np.array([grid.epochs_to_send(rate) for rate in slowest], dtype=np.int64)
 
 
@@ -153,7 +157,9 @@ def _switch_ways(problem: Problem) -> list[tuple[int, ...]]:
     """List the links of every passage from GPU to GPU, direct links first."""
     topology = problem.topology
     is_switch = topology.is_switch
-    direct = [(e,) for e in range(topology.num_links) if not _touches_switch(problem, e, is_switch)]
+    direct: list[tuple[int, ...]] = [
+        (e,) for e in range(topology.num_links) if not _touches_switch(problem, e, is_switch)
+    ]
     if topology.num_switches == 0:
         return direct
     out: list[list[int]] = [[] for _ in range(topology.num_nodes)]
@@ -165,10 +171,7 @@ def _switch_ways(problem: Problem) -> list[tuple[int, ...]]:
         if is_switch[topology.link_dst[e]] and not is_switch[topology.link_src[e]]
     ]
     short = [way for e in first for way in _ways_from(problem, out, e, is_switch, depth=1)]
-    if _strongly_connected(problem, direct + short):
-        budget = MAX_LONG_ROUTES
-    else:
-        budget = 10**9
+    budget = MAX_LONG_ROUTES if _strongly_connected(problem, direct + short) else 10**9
     long: list[tuple[int, ...]] = []
     for e in first:
         long += [w for w in _ways_from(problem, out, e, is_switch, depth=None) if len(w) > 2]
@@ -265,7 +268,7 @@ class _Timing:
     def _summed_latency(self, way: tuple[int, ...]) -> int:
         if self.grid is None:
             return sum(self.latency[e] for e in way)
-        return self.grid.epochs_of_latency(sum(self.links[e].alpha for e in way))
+        return self.grid.epochs_of_latency(sum((self.links[e].alpha for e in way), Fraction(0)))
 
 
 def _pack_routes(problem: Problem, ways: Sequence[tuple[int, ...]], timing: _Timing) -> Routes:

@@ -36,7 +36,8 @@ def _heap_pop(keys, values, size):
             break
         right = child + 1
         if right < size and (
-            keys[right] < keys[child] or (keys[right] == keys[child] and values[right] < values[child])
+            keys[right] < keys[child]
+            or (keys[right] == keys[child] and values[right] < values[child])
         ):
             child = right
         if key < keys[child] or (key == keys[child] and value <= values[child]):
@@ -265,7 +266,11 @@ def greedy_multicast(
             # Book the route, then let other outputs of the same switch join the passage.
             members = 1
             first_link = links[link_start[r]]
-            candidates = out_start[u + 1] - out_start[u] if join and link_start[r + 1] - link_start[r] > 1 else 0
+            candidates = (
+                out_start[u + 1] - out_start[u]
+                if join and link_start[r + 1] - link_start[r] > 1
+                else 0
+            )
             for k in range(-1, candidates):
                 q = r if k < 0 else out_routes[out_start[u] + k]
                 shared = 0
@@ -290,7 +295,7 @@ def greedy_multicast(
                         ):
                             same += 1
                         shared = max(shared, same)
-                    # A passage is a tree: a switch that it entered elsewhere cannot be entered again.
+                    # A passage is a tree: no link of it may be used twice.
                     clash = False
                     for m in range(members):
                         p = rows[num_rows - 1 - m, 1]
@@ -303,7 +308,9 @@ def greedy_multicast(
                     fits = True
                     skip = _resources_of_links(links, link_start, res, res_start, q, shared)
                     for i in range(res_start[q] + skip, res_start[q + 1]):
-                        slot = _first_free_slot(slot_free, slot_start[res[i]], slot_start[res[i] + 1])
+                        slot = _first_free_slot(
+                            slot_free, slot_start[res[i]], slot_start[res[i] + 1]
+                        )
                         if slot_free[slot] > now + res_offset[i]:
                             fits = False
                             break
@@ -371,8 +378,20 @@ def _resources_of_links(links, link_start, res, res_start, route, count):
 
 
 @nb.njit(cache=True)
-def replay(res_start, res, res_offset, res_hold, waits, next_start, next_task, next_lag,
-           release, order, slot_start, slot_free):
+def replay(
+    res_start,
+    res,
+    res_offset,
+    res_hold,
+    waits,
+    next_start,
+    next_task,
+    next_lag,
+    release,
+    order,
+    slot_start,
+    slot_free,
+):
     """Start tasks in a given order, each as early as its inputs and resources allow.
 
     The order must list every task after those it waits for; -1 marks tasks that came too early.

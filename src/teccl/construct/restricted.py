@@ -10,6 +10,7 @@ from teccl.construct.multicast import Tables
 from teccl.construct.plan import Plan, single_rows
 from teccl.construct.tasks import concatenated_ranges
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Paths:
     """One path of routes per delivery, first to last."""
@@ -95,9 +96,7 @@ def path_plan(paths: Paths) -> Plan:
     return Plan(rows=rows, feeder=feeder)
 
 
-def rigid_plans(
-    instance: Instance, tables: Tables, *, target: int, seed: int
-) -> Iterator[Plan]:
+def rigid_plans(instance: Instance, tables: Tables, *, target: int, seed: int) -> Iterator[Plan]:
     """Yield plans in which every relay passes data on the instant it arrives.
 
     They keep to any buffer limit, because nothing ever waits.

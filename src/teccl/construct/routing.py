@@ -118,9 +118,7 @@ def lay_trees(
                 if not over:
                     continue
             for side in range(sides):
-                _charge(
-                    trees[k, side], -1.0, res_start, res, hold, load, price, target, steepness
-                )
+                _charge(trees[k, side], -1.0, res_start, res, hold, load, price, target, steepness)
             best_cost, best_root = np.inf, roots[k]
             wanted = goals[goal[k]]
             tries = 3 if paired and iteration > 0 else 1
@@ -136,11 +134,23 @@ def lay_trees(
                 for side in range(sides):
                     away = outward if sides == 1 else side == 1
                     cost += _grow_tree(
-                        candidate, away, wanted, may_relay, route_src, route_dst, route_length,
-                        res_start, res, hold, price,
-                        out_start if away else in_start, out_routes if away else in_routes,
-                        blend, length_weight if iteration > 0 else 1.0 + length_weight,
-                        1.0 if iteration > 0 else 0.0, scratch[side],
+                        candidate,
+                        away,
+                        wanted,
+                        may_relay,
+                        route_src,
+                        route_dst,
+                        route_length,
+                        res_start,
+                        res,
+                        hold,
+                        price,
+                        out_start if away else in_start,
+                        out_routes if away else in_routes,
+                        blend,
+                        length_weight if iteration > 0 else 1.0 + length_weight,
+                        1.0 if iteration > 0 else 0.0,
+                        scratch[side],
                     )
                     # The first side's load counts when the second grows.
                     _charge(
@@ -158,9 +168,7 @@ def lay_trees(
             roots[k] = best_root
             trees[k] = chosen
             for side in range(sides):
-                _charge(
-                    chosen[side], 1.0, res_start, res, hold, load, price, target, steepness
-                )
+                _charge(chosen[side], 1.0, res_start, res, hold, load, price, target, steepness)
         peak = load.max()
         if peak < best_load * (1 - 1e-9):
             best_load = peak

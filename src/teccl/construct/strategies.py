@@ -167,18 +167,14 @@ def _num_deliveries(problem: Problem) -> int:
     return int(np.maximum(sizes[table.destination_set], sizes[table.source_set]).sum())
 
 
-def _multicasts(
-    instance: Instance, tables: Tables, *, target: int, work: Work
-) -> Iterator[Plan]:
+def _multicasts(instance: Instance, tables: Tables, *, target: int, work: Work) -> Iterator[Plan]:
     """Yield multicasts: repeated by symmetry where there is one, then greedy ones."""
     best = 2**61
     if is_symmetric_demand(instance.problem):
         group = find_group(instance.problem.topology)
         if group is not None:
             runs = work.greedy_runs(_num_deliveries(instance.problem) // len(group))
-            for plan in symmetric_plans(
-                instance, group, runs=runs, seed=work.seed, target=target
-            ):
+            for plan in symmetric_plans(instance, group, runs=runs, seed=work.seed, target=target):
                 best = plan.finish
                 yield plan
     if work.wants_greedy(best, target):
@@ -257,9 +253,7 @@ def _justified(instance: Instance, plan: Plan, work: Work) -> Iterator[Plan]:
         yield with_starts(plan, start, finish)
 
 
-def _laid(
-    instance: Instance, tables: Tables, *, target: int, work: Work
-) -> Iterator[Plan]:
+def _laid(instance: Instance, tables: Tables, *, target: int, work: Work) -> Iterator[Plan]:
     """Yield plans from balanced trees and paths, list-scheduled in several orders."""
     best: int | None = None
     for length_weight, steepness in ((1e-6, 30.0), (0.1, 30.0), (1.0, 0.0)):
@@ -293,9 +287,7 @@ def _separate_copies(
             yield from _listed(instance, path_plan(paths), target=target, work=work)
 
 
-def _listed(
-    instance: Instance, plan: Plan, *, target: int, work: Work
-) -> Iterator[Plan]:
+def _listed(instance: Instance, plan: Plan, *, target: int, work: Work) -> Iterator[Plan]:
     """List-schedule a plan's tasks by several keys, then improve by justification."""
     tasks = tasks_of_plan(instance, plan)
     order = precedence(instance, tasks)
@@ -306,9 +298,7 @@ def _listed(
         if finish >= 2**61:
             continue
         yield with_starts(plan, start, finish)
-        better = justify(
-            instance, tasks, start, rounds=min(8, max(2, runs // 2)), weight=weight
-        )
+        better = justify(instance, tasks, start, rounds=min(8, max(2, runs // 2)), weight=weight)
         yield with_starts(plan, better, finish_time(tasks, better))
 
 

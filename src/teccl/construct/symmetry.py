@@ -155,7 +155,7 @@ def _match_switches(topology: Topology, nodes: IntArray) -> bool:
             known = [(way, k, int(nodes[far])) for way, k, far in around[s] if nodes[far] >= 0]
             if not known:
                 continue
-            image = _image_of(s, sorted(known), around, free, nodes, topology)
+            image = _image_of(topology, s, known, around, free)
             if image is None:
                 return False
             nodes[s] = image
@@ -168,12 +168,11 @@ def _match_switches(topology: Topology, nodes: IntArray) -> bool:
 
 
 def _image_of(
+    topology: Topology,
     switch: int,
     known: list[tuple[int, int, int]],
     around: dict[int, list[tuple[int, int, int]]],
     free: set[int],
-    nodes: IntArray,
-    topology: Topology,
 ) -> int | None:
     """A free switch that has all the known links of another one's image."""
     for other in sorted(free):
@@ -181,8 +180,7 @@ def _image_of(
             continue
         if topology.nodes[other].reduce != topology.nodes[switch].reduce:
             continue
-        have = sorted(around[other])
-        if all(link in have for link in known):
+        if set(known) <= set(around[other]):
             return other
     return None
 
@@ -231,9 +229,7 @@ def symmetric_plans(
             return
 
 
-def _quotient(
-    instance: Instance, group: Group
-) -> tuple[Instance, IntArray, IntArray] | None:
+def _quotient(instance: Instance, group: Group) -> tuple[Instance, IntArray, IntArray] | None:
     """Return the instance of one chunk per orbit on orbits of links, and how to go back."""
     problem, routes = instance.problem, instance.routes
     images = _route_images(instance, group)
@@ -288,9 +284,7 @@ def _restricted(
     rank = {int(node): r for r, node in enumerate(problem.topology.gpus)}
     table = problem.chunks
     everyone = [rank[int(node)] for node in table.destinations(0)]
-    chunks = tuple(
-        ExplicitChunk((rank[int(table.sources(k)[0])],), tuple(everyone)) for k in base
-    )
+    chunks = tuple(ExplicitChunk((rank[int(table.sources(k)[0])],), tuple(everyone)) for k in base)
     tenant = replace(
         problem.demand.tenants[0],
         collective=Collective.EXPLICIT,

@@ -65,7 +65,9 @@ def tasks_of_plan(instance: Instance, plan: Plan) -> Tasks:
     first = np.searchsorted(task_of_row, np.arange(count))
     route, shared = rows[:, 1], rows[:, 4]
     hop = concatenated_ranges(routes.link_start[route] + shared, routes.link_start[route + 1])
-    hop_owner = np.repeat(task_of_row, routes.link_start[route + 1] - routes.link_start[route] - shared)
+    hop_owner = np.repeat(
+        task_of_row, routes.link_start[route + 1] - routes.link_start[route] - shared
+    )
     skip = _shared_resources(instance, route, shared)
     res = concatenated_ranges(routes.res_start[route] + skip, routes.res_start[route + 1])
     res_owner = np.repeat(task_of_row, routes.res_start[route + 1] - routes.res_start[route] - skip)
@@ -208,14 +210,16 @@ def justify(
     best, best_finish = start, finish_time(tasks, start)
     for _ in range(rounds):
         back = list_schedule(
-            *mirrored, *arcs, np.zeros_like(order.release), -(start + length), weight,
+            *mirrored,
+            *arcs,
+            np.zeros_like(order.release),
+            -(start + length),
+            weight,
             *_slots(instance),
         )
         if back.min(initial=0) < 0:
             break
-        start = schedule_tasks(
-            instance, tasks, key=-(back + length), weight=weight, order=order
-        )
+        start = schedule_tasks(instance, tasks, key=-(back + length), weight=weight, order=order)
         finish = finish_time(tasks, start)
         if finish >= best_finish:
             break

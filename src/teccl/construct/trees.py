@@ -118,10 +118,7 @@ def _laid(
         return None
     inward = [True, False] if paired else [reduce]
     return _joined(
-        [
-            _tree_rows(chunks, trees[:, side], reduce=combine)
-            for side, combine in enumerate(inward)
-        ]
+        [_tree_rows(chunks, trees[:, side], reduce=combine) for side, combine in enumerate(inward)]
     )
 
 

@@ -204,8 +204,9 @@ def _read_matrix(value: Any, where: str) -> tuple[tuple[Fraction, ...], ...]:
                 f"{where}: matrix row {i} has {len(cells)} entries for {len(rows)} rows; "
                 "give a square matrix"
             )
-        matrix.append(tuple(_read_bytes(cell, f"{where}: matrix[{i}][{j}]")
-                            for j, cell in enumerate(cells)))
+        matrix.append(
+            tuple(_read_bytes(cell, f"{where}: matrix[{i}][{j}]") for j, cell in enumerate(cells))
+        )
     return tuple(matrix)
 
 

@@ -107,7 +107,9 @@ class Tenant:
 
     def __post_init__(self) -> None:
         if self.priority <= 0:
-            raise DemandError(f"{self.name}: priority {self.priority} is not positive; use 1 or more")
+            raise DemandError(
+                f"{self.name}: priority {self.priority} is not positive; use 1 or more"
+            )
         object.__setattr__(self, "ready", dict(self.ready))
         self._check_data()
         if self.ranks is not None and len(set(self.ranks)) != len(self.ranks):
@@ -132,7 +134,9 @@ class Tenant:
             wants = "needs a list of chunks" if is_explicit else "takes no list of chunks"
             raise DemandError(f"{self.name}: {self.collective} {wants}")
         if not is_matrix and self.size <= 0:
-            raise DemandError(f"{self.name}: size {self.size} is not positive; give for example 1MB")
+            raise DemandError(
+                f"{self.name}: size {self.size} is not positive; give for example 1MB"
+            )
 
     def members(self, num_gpus: int) -> tuple[int, ...]:
         """Ranks that take part, checked against the number of GPUs."""
@@ -142,7 +146,7 @@ class Tenant:
                 raise DemandError(
                     f"{self.name}: rank {rank} does not exist; ranks are 0 to {num_gpus - 1}"
                 )
-        if len(ranks) < 2:  # noqa: PLR2004, a collective is between two ranks or more
+        if len(ranks) < 2:
             raise DemandError(f"{self.name}: {len(ranks)} rank takes part; name at least two")
         if self.root is not None and self.root not in ranks:
             raise DemandError(f"{self.name}: root {self.root} is not among the ranks; add it")
@@ -156,7 +160,8 @@ class Tenant:
         """Blocks of this collective, by rank number."""
         return _BLOCKS[self.collective](self, self.members(num_gpus))
 
-    def total_size(self, num_gpus: int) -> Fraction:
+    @property
+    def total_size(self) -> Fraction:
         """Bytes that algbw counts; for AllToAllv the largest buffer of any rank."""
         if self.matrix is not None:
             rows = [sum(row, Fraction(0)) for row in self.matrix]

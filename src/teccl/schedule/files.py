@@ -135,7 +135,11 @@ def _sends_to_plain(schedule: Schedule) -> list[dict[str, Any]] | dict[str, list
 
 def _read_problem(top: dict[str, Any], where: str) -> Problem:
     options = files.expect_mapping(
-        top["options"], f"{where}: options", ScheduleError, known=_OPTION_KEYS, required=_OPTION_KEYS
+        top["options"],
+        f"{where}: options",
+        ScheduleError,
+        known=_OPTION_KEYS,
+        required=_OPTION_KEYS,
     )
     buffer = options["buffer"]
     try:

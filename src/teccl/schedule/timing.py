@@ -1,6 +1,8 @@
 """How long sends hold their links and when they arrive, and the chain that sets the finish."""
 
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -77,10 +79,10 @@ def _profiled(schedule: Schedule, own: IntArray) -> IntArray:
     return lengths
 
 
-def transmission_from(steps, size, start_ps: int) -> int:  # type: ignore[no-untyped-def]
+def transmission_from(
+    steps: Sequence[tuple[Fraction, Fraction]], size: Fraction, start_ps: int
+) -> int:
     """Picoseconds until `size` bytes are sent from `start_ps` at rates that change over time."""
-    from fractions import Fraction
-
     now, left = Fraction(start_ps, PICOSECONDS), size
     for i, (_, rate) in enumerate(steps):
         end = steps[i + 1][0] if i + 1 < len(steps) else None
@@ -124,7 +126,7 @@ def critical_path(schedule: Schedule) -> list[int]:
         path.append(row)
 
 
-def _rows_by(keys) -> dict[tuple[int, ...], list[int]]:  # type: ignore[no-untyped-def]
+def _rows_by(keys: Iterable[tuple[Any, ...]]) -> dict[tuple[int, ...], list[int]]:
     rows: dict[tuple[int, ...], list[int]] = {}
     for row, key in enumerate(keys):
         rows.setdefault(tuple(int(part) for part in key), []).append(row)

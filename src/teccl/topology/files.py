@@ -120,9 +120,7 @@ def _read_nodes(value: Any, where: str) -> tuple[Node, ...]:
 
 
 def _read_node(value: Any, where: str) -> Node:
-    entry = files.expect_mapping(
-        value, where, TopologyError, known=_NODE_KEYS, required=("name",)
-    )
+    entry = files.expect_mapping(value, where, TopologyError, known=_NODE_KEYS, required=("name",))
     kind = entry.get("kind", "gpu")
     if kind not in ("gpu", "switch"):
         raise TopologyError(f"{where}: kind is {files.shown(kind)}; give gpu or switch")
@@ -188,7 +186,7 @@ def _read_link(value: Any, where: str, find: _NodeFinder) -> list[Link]:
 def _read_profile(value: Any, where: str) -> tuple[tuple[Fraction, Fraction], ...]:
     steps = []
     for i, step in enumerate(files.expect_list(value, where, TopologyError)):
-        if not isinstance(step, list) or len(step) != 2:  # noqa: PLR2004, a pair
+        if not isinstance(step, list) or len(step) != 2:
             raise TopologyError(f"{where}[{i}] is {files.shown(step)}; give [start, bandwidth]")
         steps.append(
             (

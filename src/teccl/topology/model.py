@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -388,15 +389,14 @@ def _check_profile(profile: Sequence[tuple[Fraction, Fraction]], where: str) -> 
     starts = [start for start, _ in profile]
     if any(not isinstance(s, Fraction) or not 0 <= s <= MAX_SECONDS for s in starts):
         raise TopologyError(f"profile of {where} has a negative start; times begin at 0")
-    if any(late <= early for early, late in zip(starts, starts[1:], strict=False)):
+    if any(late <= early for early, late in pairwise(starts)):
         raise TopologyError(f"profile of {where} is not in increasing order of start; sort it")
 
 
 def _check_shares(shares: Sequence[str], shared: Mapping[str, Fraction], where: str) -> None:
     for name in shares:
         if name not in shared:
-            raise TopologyError(
-                f"{where} shares {name!r}, which `shared` does not define{did_you_mean(name, shared)}"
-            )
+            hint = did_you_mean(name, shared)
+            raise TopologyError(f"{where} shares {name!r}, which `shared` does not define{hint}")
     if len(set(shares)) != len(shares):
         raise TopologyError(f"{where} names a shared capacity twice; name each once")

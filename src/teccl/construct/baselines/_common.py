@@ -144,7 +144,12 @@ def book_hops(problem: Problem, hops: Iterable[Hop], members: Iterable[int]) -> 
         route = known.get((src, dst, reduce))
         if route is None:
             route = (sums if reduce else copies).route(src, dst)
-            assert route is not None, "reachability is checked before any method runs"
+            if route is None:
+                nodes = problem.topology.nodes
+                raise MethodError(
+                    f"no way from {nodes[src].name} to {nodes[dst].name}, which this method "
+                    "needs; use auto"
+                )
             known[src, dst, reduce] = route
         if reduce:
             booking.carry(chunk, route, reduce=True)

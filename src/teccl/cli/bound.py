@@ -1,0 +1,148 @@
+"""`teccl bound`: what no schedule can beat, and why."""
+
+from typing import TYPE_CHECKING, Annotated
+
+from teccl.cli.errors import CommandFailed, ExitCode, UsageError
+from teccl.cli.options import (
+    BufferOption,
+    CollectiveArgument,
+    DegradeOption,
+    DemandOption,
+    EpochMultiplierOption,
+    EpochOption,
+    GridOption,
+    JsonOption,
+    NoCopyOption,
+    QuietOption,
+    RanksOption,
+    RootOption,
+    SizeOption,
+    SwitchOption,
+    TopologyArgument,
+    TransitOption,
+    WithoutLinkOption,
+    option,
+)
+
+if TYPE_CHECKING:
+    from teccl.bounds.report import BoundReport, Scope
+    from teccl.request import Request
+
+# Bounds of one scope that a person still reads; --json has all of them.
+MAX_ROWS = 12
+
+
+def bound(
+    topology: TopologyArgument,
+    collective: CollectiveArgument = None,
+    *,
+    size: SizeOption = None,
+    ranks: RanksOption = None,
+    root: RootOption = None,
+    demand: DemandOption = None,
+    chunks: Annotated[
+        str | None,
+        option("--chunks", "auto|N", "Demand", "Also bound schedules with N whole pieces."),
+    ] = None,
+    grid: GridOption = False,
+    epoch: EpochOption = None,
+    epoch_multiplier: EpochMultiplierOption = None,
+    switch: SwitchOption = None,
+    transit: TransitOption = None,
+    buffer: BufferOption = None,
+    no_copy: NoCopyOption = False,
+    without_link: WithoutLinkOption = None,
+    degrade: DegradeOption = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Prove how fast a collective can be at best, and name what binds.
+
+    Physical bounds hold for any chunking; with --chunks N there are also bounds for N whole pieces
+    per block, with --grid bounds in epochs. The one that a schedule must meet to be optimal is
+    marked with a star.
+    """
+    from teccl import request as asked
+    from teccl.bounds.report import report
+    from teccl.cli.output import emit, emit_json
+    from teccl.problem import SwitchMode, Transit
+    from teccl.reachability import find_unreachable
+
+    on_grid = grid or epoch is not None or epoch_multiplier is not None
+    network = asked.read_topology(topology, without_link or (), degrade or ())
+    request = asked.Request(
+        topology=network,
+        demand=asked.read_demand(network, collective, demand, size=size, ranks=ranks, root=root),
+        chunks=asked.read_chunks(chunks, on_grid=on_grid),
+        grid=on_grid,
+        epoch=asked.read_epoch(epoch),
+        epoch_multiplier=asked.read_fraction(epoch_multiplier or 1, "epoch multiplier"),
+        switch=asked.read_choice(switch or "copy", SwitchMode, "switch"),
+        transit=asked.read_choice(transit or "store-and-forward", Transit, "transit"),
+        buffer=asked.read_buffer(buffer),
+        copy=not no_copy,
+    )
+    if on_grid and request.chunks is None:
+        raise UsageError("--chunks auto: epochs follow from the chunks; give a number on the grid")
+    problem = request.problem(request.chunks or 1)
+    obstacle = find_unreachable(problem)
+    if obstacle is not None:
+        raise CommandFailed(ExitCode.NO_SCHEDULE, f"no bound: {obstacle.describe(problem)}")
+    found = report(problem, request.time_grid(problem), request.chunks is not None)
+    if as_json:
+        emit_json(found.to_dict())
+    elif not quiet:
+        emit(_text(request, found))
+
+
+def _text(request: "Request", found: "BoundReport") -> str:
+    from teccl.cli.output import pairs
+
+    tables = [_table(found, scope) for scope in found.bounds]
+    return "\n\n".join([pairs(_figures(request, found)), *tables])
+
+
+def _figures(request: "Request", found: "BoundReport") -> list[tuple[str, object]]:
+    from teccl.units import display_time, format_size
+
+    problem = found.problem
+    rows: list[tuple[str, object]] = [
+        ("topology", f"{problem.topology.name}, {problem.num_gpus} GPUs"),
+        ("collective", f"{problem.demand.title}, {format_size(problem.size_bytes)}"),
+    ]
+    if request.chunks is not None:
+        rows.append(("chunks", f"{problem.num_chunks} of {format_size(problem.chunk_bytes)}"))
+    if found.epoch_s is not None:
+        rows.append(("epoch", display_time(found.epoch_s)))
+    rows.append(("physical bound", display_time(found.physical_bound_s)))
+    if found.chunk_bound_s is not None:
+        rows.append(("chunk bound", display_time(found.chunk_bound_s)))
+    if found.grid_bound_s is not None:
+        rows.append(
+            ("grid bound", f"{display_time(found.grid_bound_s)} ({found.bound_epochs} epochs)")
+        )
+    return [*rows, ("certificate", found.certificate)]
+
+
+def _table(found: "BoundReport", scope: "Scope") -> str:
+    """Lay out the bounds of one scope, the winner of all marked."""
+    from teccl.bounds.report import Scope
+    from teccl.cli.output import table
+    from teccl.units import display_time
+
+    heading = {
+        Scope.PHYSICAL: "for any chunking",
+        Scope.CHUNKS: f"for {found.problem.num_chunks} whole chunks",
+        Scope.GRID: "on the grid",
+    }[scope]
+    bounds = found.bounds[scope]
+    rows = []
+    for one in bounds[:MAX_ROWS]:
+        value = display_time(found.seconds(scope, one))
+        mark = "*" if not rows and scope is found.winner[0] else ""
+        shown = f"{one.value} epochs" if scope is Scope.GRID else value
+        rows.append((mark, one.kind, shown, one.certificate))
+    text = table(("", "kind", ">bound", heading), rows)
+    if len(bounds) > MAX_ROWS:
+        text += f"\n... and {len(bounds) - MAX_ROWS} more (--json lists them)"
+    return text
