@@ -57,28 +57,28 @@ def _contended_problem(rng: random.Random) -> Problem:
     sources, sinks = rng.choice([(2, 1), (1, 2), (2, 2), (3, 1), (1, 3), (2, 1)])
     is_switch = rng.choice([[True], [True], [False], [True, True], [False, True], [False, False]])
     gpus, middle = sources + sinks, list(range(sources + sinks, sources + sinks + len(is_switch)))
-    into, between, away = (rng.choice([1, 1, 2, 4]) for _ in range(3))
-    alphas = rng.choice([[0, 3], [0, 5], [1, 4], [0, 1, 6], [2]])
+    into, between, away = (rng.choice([1, 1, 2, 3]) for _ in range(3))
+    alphas = rng.choice([[0, 2], [0, 3], [1, 3], [0, 1, 4], [1]])
     pairs = [(i, middle[0], into) for i in range(sources)]
     pairs += [(middle[0], middle[1], between)] if len(middle) > 1 else []
     pairs += [(middle[-1], i, away) for i in range(sources, gpus)]
     pairs += rng.sample(pairs, 1) if rng.random() < 0.3 else []
     if rng.random() < 0.3:
-        pairs.append((rng.randrange(sources), rng.randrange(sources, gpus), rng.choice([1, 2, 4])))
+        pairs.append((rng.randrange(sources), rng.randrange(sources, gpus), rng.choice([1, 2, 3])))
     wires = [Wire(a, b, slow, rng.choice(alphas)) for a, b, slow in pairs]
     nodes = [Node(name=f"g{i}") for i in range(gpus)]
     nodes += [
         Node(name=f"m{i}", kind=NodeKind.SWITCH if switch else NodeKind.GPU)
         for i, switch in enumerate(is_switch)
     ]
-    chunks = [_contended_chunk(rng, sources, gpus) for _ in range(rng.randrange(2, 6))]
+    chunks = [_contended_chunk(rng, sources, gpus) for _ in range(rng.randrange(2, 5))]
     late = rng.sample(range(sources), rng.randrange(sources + 1)) if rng.random() < 0.5 else []
-    pieces = rng.choice([1, 1, 2]) if len(chunks) < 5 else 1
+    pieces = rng.choice([1, 1, 2]) if len(chunks) < 4 else 1
     tenant = Tenant(
         collective=Collective.EXPLICIT,
         size=Fraction(PIECE * pieces),
         chunks=tuple(chunks),
-        ready={rank: rng.choice([0, 2, 4, 5]) * UNIT for rank in late},
+        ready={rank: rng.choice([0, 2, 3]) * UNIT for rank in late},
     )
     mode = rng.choice(MODES) if any(is_switch) else {}
     topology = _build(nodes, wires, rng)
@@ -276,5 +276,5 @@ def _with_ready(rng: random.Random, tenant: Tenant, ranks: list[int]) -> Tenant:
 def random_epoch(seed: int, problem: Problem) -> Fraction:
     """An epoch that fits badly: chunks take fractions of it, latencies vanish or grow."""
     rng = random.Random(seed)
-    factor = rng.choice(["1", "1", "1/2", "2/5", "3/2", "2", "3", "5", "7/3", "10"])
+    factor = rng.choice(["1", "1", "1", "2/5", "2/3", "3/2", "2", "3", "5", "7/3", "10"])
     return Fraction(factor) * UNIT * problem.chunk_bytes / PIECE

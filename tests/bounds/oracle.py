@@ -118,6 +118,7 @@ class _Attempt:
         for m in range(len(table)):
             self.leaving: dict[tuple[int, int], list[int]] = defaultdict(list)
             self.arriving: dict[tuple[int, int], list[int]] = defaultdict(list)
+            self.on_hop: dict[Hop, list[tuple[int, int]]] = defaultdict(list)
             if not table.reduce[m]:
                 self._add_sends(m)
                 self._copy_rows(m)
@@ -144,6 +145,7 @@ class _Attempt:
                 self.sends[m, hop, k] = column
                 added.append((hop, k, column))
                 self.leaving[hop.src, k].append(column)
+                self.on_hop[hop].append((k, column))
                 for end, delay in hop.ends:
                     self.arriving[end, k + delay].append(column)
         return added
@@ -165,26 +167,40 @@ class _Attempt:
         return bool(is_source and self.oracle.clock.ready(m, node) <= k)
 
     def _copy_rows(self, m: int) -> None:
-        r"""GPU: F(out, k) <= arrivals until k. Switch: F(out, k) <= arrivals at k."""
+        r"""GPU: sends on each hop until k <= arrivals until k <= 1. Switch: F(k) <= arrivals at k.
+
+        A GPU gains nothing from sending a chunk twice on a hop or from receiving it twice.
+        """
+        table, program = self.problem.chunks, self.program
+        sources, wanted = set(table.sources(m).tolist()), set(table.destinations(m).tolist())
+        self._passing_rows()
+        for hop, columns in self.on_hop.items():
+            if self.oracle.is_switch[hop.src]:
+                continue
+            program.at_most([(c, 1) for _, c in columns], 1)
+            for k, _ in columns:
+                if not self._own(m, hop.src, k):
+                    sent = [(c, 1) for time, c in columns if time <= k]
+                    held = [(c, -1) for c in self._arrived(hop.src, k)]
+                    program.at_most([*sent, *held], 0)
+        for node in {end for end, _ in self.arriving} | wanted:
+            arrivals = self._arrived(node, self.horizon)
+            if not self.oracle.is_switch[node]:
+                program.at_most([(c, 1) for c in arrivals], 1)
+            if node in wanted - sources:
+                program.at_most([(c, -1) for c in arrivals], -1)
+
+    def _passing_rows(self) -> None:
+        """What leaves a switch has arrived at that moment; without copy one for one."""
         may_copy = self.problem.switch is SwitchMode.COPY
         for (node, k), columns in self.leaving.items():
             if self.oracle.is_switch[node]:
                 held = [(c, -1) for c in self.arriving.get((node, k), ())]
-                groups = [[c] for c in columns] if may_copy else [columns]
-            elif self._own(m, node, k):
-                continue
-            else:
-                held = [(c, -1) for c in self._arrived(node, k)]
-                groups = [[c] for c in columns]
-            for group in groups:
-                self.program.at_most([*((c, 1) for c in group), *held], 0)
-        table = self.problem.chunks
-        for t in set(table.destinations(m).tolist()) - set(table.sources(m).tolist()):
-            arrivals = [(c, -1) for c in self._arrived(t, self.horizon)]
-            self.program.at_most(arrivals, -1)
+                for group in [[c] for c in columns] if may_copy else [columns]:
+                    self.program.at_most([*((c, 1) for c in group), *held], 0)
 
     def _sum_rows(self, m: int) -> None:
-        """Add the in-tree of a sum: one send per GPU, after all arrivals; switches pass on."""
+        """Add the in-tree of a sum: a GPU sends at most once, after all arrivals; switches pass on."""
         table, topology = self.problem.chunks, self.problem.topology
         (root,) = table.destinations(m).tolist()
         for node in range(topology.num_nodes):
@@ -212,11 +228,15 @@ class _Attempt:
         if node in self.problem.chunks.sources(m):
             self._none([c for k, each in out.items() if not self._own(m, node, k) for c in each])
             self.program.at_most([(c, -1) for c in columns], -1)
-        for (end, k), arrivals in list(self.arriving.items()):
-            if end == node:
-                later = [(c, -1) for t in range(k, self.horizon + 1) for c in out[t]]
-                for arrival in arrivals:
-                    self.program.at_most([(arrival, 1), *later], 0)
+        for hop, starts in self.on_hop.items():
+            for end, delay in hop.ends:
+                # A GPU sends once, a switch passes on whatever comes.
+                several = self.oracle.is_switch[hop.src]
+                for k, column in starts if end == node else ():
+                    comes = [(c, 1) for time, c in starts if time >= k]
+                    comes = [(column, 1)] if several else comes
+                    later = [(c, -1) for t, each in out.items() if t >= k + delay for c in each]
+                    self.program.at_most([*comes, *later], 0)
 
     def _none(self, columns: list[int]) -> None:
         if columns:

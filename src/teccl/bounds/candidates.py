@@ -7,27 +7,59 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.bounds.cuts import Cut
-from teccl.bounds.network import Network
+from teccl.bounds.network import FAR, Network
 from teccl.problem import Problem
 
 # Beyond this many GPUs the narrowest cut is not searched for every destination.
 MAX_FLOW_GPUS = 80
+# GPUs looked at among those whose ports are alike.
+MAX_ALIKE = 4
 
 
 def candidate_cuts(network: Network) -> Iterator[Cut]:
     """Yield cuts without repeats, cheap and usually binding ones first."""
     seen = set()
-    for cut in (*_ports(network.problem), *_groups(network.problem), *_narrow(network)):
+    chosen = _representatives(network)
+    cuts = (*_ports(network.problem, chosen), *_groups(network.problem), *_narrow(network, chosen))
+    for cut in cuts:
         key = cut.inside.tobytes()
         if key not in seen and cut.inside.any() and not cut.inside.all():
             seen.add(key)
             yield cut
 
 
-def _ports(problem: Problem) -> Iterator[Cut]:
-    """Into and out of every single GPU."""
+def _representatives(network: Network) -> list[int]:
+    """GPUs whose ports are worth a look: of those alike, the ones farthest from the rest.
+
+    Two GPUs are alike when their ports have the same rates and the same amounts are to enter and
+    to leave; their bounds differ by the distances around them only.
+    """
+    topology, classes = network.problem.topology, network.classes
+    amounts = np.array([float(amount) for amount in classes.amount])
+    enters, leaves = np.zeros(topology.num_nodes), np.zeros(topology.num_nodes)
+    per_goal = np.bincount(classes.goal, amounts, minlength=len(classes.goals))
+    per_origin = np.bincount(classes.origin, amounts, minlength=len(classes.origins))
+    for nodes, amount in zip(classes.goals, per_goal, strict=True):
+        enters[nodes] += amount
+    for origin, amount in zip(classes.origins, per_origin, strict=True):
+        leaves[origin.nodes] += amount
+    rates = np.array([float(rate) for rate in network.rate])
+    inward = np.bincount(topology.link_dst, rates, minlength=topology.num_nodes)
+    outward = np.bincount(topology.link_src, rates, minlength=topology.num_nodes)
+    near = np.where(network.distance < FAR, network.distance, 0)
+    far = near.max(axis=0) + near.max(axis=1)
+    alike: dict[tuple[float, ...], list[int]] = {}
+    for node in topology.gpus.tolist():
+        key = tuple(float(f"{x[node]:.9g}") for x in (enters, leaves, inward, outward))
+        alike.setdefault(key, []).append(node)
+    kept = [sorted(nodes, key=lambda v: -far[v])[:MAX_ALIKE] for nodes in alike.values()]
+    return sorted(node for nodes in kept for node in nodes)
+
+
+def _ports(problem: Problem, nodes: list[int]) -> Iterator[Cut]:
+    """Into and out of single GPUs."""
     topology = problem.topology
-    for node in topology.gpus:
+    for node in nodes:
         alone = np.zeros(topology.num_nodes, dtype=bool)
         alone[node] = True
         yield Cut(alone, topology.nodes[node].name)
@@ -52,7 +84,7 @@ def _groups(problem: Problem) -> Iterator[Cut]:
         yield Cut(away, f"the nodes beside {name}")
 
 
-def _narrow(network: Network) -> Iterator[Cut]:
+def _narrow(network: Network, nodes: list[int]) -> Iterator[Cut]:
     """The narrowest cut between all sources and each single GPU, and the reverse."""
     problem = network.problem
     topology = problem.topology
@@ -60,9 +92,7 @@ def _narrow(network: Network) -> Iterator[Cut]:
         return
     everyone = np.zeros(topology.num_nodes, dtype=bool)
     everyone[topology.gpus] = True
-    for node in topology.gpus:
-        alone = np.zeros(topology.num_nodes, dtype=bool)
-        alone[node] = True
+    for node in nodes:
         inside = _ratio_cut(problem, node, inward=True)
         if inside is not None:
             yield Cut(

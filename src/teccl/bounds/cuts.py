@@ -124,21 +124,34 @@ def _gates(network: Network, cut: Cut) -> list[_Gate]:
 def _load(network: Network, cut: Cut, gates: list[_Gate]) -> _Load:
     """Collect the classes that must cross, with head and tail at each gate."""
     classes, width = network.classes, len(gates)
-    some = np.array([(~cut.inside[o.nodes]).any() for o in classes.origins])
-    every = np.array([(~cut.inside[o.nodes]).all() for o in classes.origins])
+    outside = ~cut.inside
+    some = np.array([outside[o.nodes].any() for o in classes.origins])
+    every = np.array([outside[o.nodes].all() for o in classes.origins])
     wanted = np.array([bool(cut.inside[nodes].any()) for nodes in classes.goals])
     crosses = np.where(classes.reduce, some[classes.origin], every[classes.origin])
     chosen = np.flatnonzero(crosses & wanted[classes.goal])
     heads = np.zeros((2, len(classes.origins), width), dtype=np.int64)
     tails = np.zeros((len(classes.goals), width), dtype=np.int64)
-    for o in np.unique(classes.origin[chosen]):
+    used = np.unique(classes.origin[chosen])
+    single = np.array([o for o in used if len(classes.origins[o].nodes) == 1], dtype=np.int64)
+    if len(single) and width:
+        nodes = np.array([classes.origins[o].nodes[0] for o in single])
+        ready = np.array([classes.origins[o].ready[0] for o in single])
+        heads[:, single] = _gate_values(network, gates, nodes, ready, heads=True)
+    for o in np.setdiff1d(used, single):
         nodes, ready = classes.origins[o]
-        away = ~cut.inside[nodes]
-        head = _gate_values(network, gates, nodes[away], ready[away], heads=True)
+        head = _gate_values(
+            network, gates, nodes[outside[nodes]], ready[outside[nodes]], heads=True
+        )
         # Sources of a copy are alternatives; of a reduction each must arrive: take the worst.
         heads[0, o] = head.min(axis=0) if width else 0
         heads[1, o] = head[head.min(axis=1).argmax()] if width else 0
-    for g in np.unique(classes.goal[chosen]):
+    goals = np.unique(classes.goal[chosen])
+    alone = np.array([g for g in goals if len(classes.goals[g]) == 1], dtype=np.int64)
+    if len(alone) and width:
+        nodes = np.array([classes.goals[g][0] for g in alone])
+        tails[alone] = _gate_values(network, gates, nodes, np.zeros_like(nodes), heads=False)
+    for g in np.setdiff1d(goals, alone):
         nodes = classes.goals[g][cut.inside[classes.goals[g]]]
         tail = _gate_values(network, gates, nodes, np.zeros_like(nodes), heads=False)
         tails[g] = tail[tail.min(axis=1).argmax()] if width else 0

@@ -138,7 +138,7 @@ def report(
     >>> demand = Demand.collective("allgather", size="1MB")
     >>> problem = Problem(topology=Topology.parse("ring:gpus=4"), demand=demand)
     >>> report(problem, given_chunks=True).chunk_bound_s
-    1.15e-05
+    1.1e-05
     """
     bounds = {Scope.PHYSICAL: tuple(all_bounds(problem))}
     if grid is not None:

@@ -71,20 +71,22 @@ def _pair_bound(network: Network) -> Bound:
     """The farthest that some chunk has to go."""
     classes, names = network.classes, [node.name for node in network.problem.topology.nodes]
     best = Bound(kind="pair", value=0, certificate="nothing has to move")
-    seen = set(
-        zip(classes.origin.tolist(), classes.goal.tolist(), classes.reduce.tolist(), strict=True)
-    )
-    for origin, goal, reduce in sorted(seen):
-        nodes, ready = classes.origins[origin]
-        targets = classes.goals[goal]
-        times = network.distance[np.ix_(nodes, targets)] + ready[:, None]
-        times = np.where(nodes[:, None] == targets[None, :], 0, times)
-        worst = times.max(axis=0) if reduce else times.min(axis=0)
-        t = int(worst.argmax())
-        value = int(min(worst[t], FAR))
-        if value > best.value:
-            s = int(np.flatnonzero(times[:, t] == worst[t])[0])
-            unit = f"{value} epochs" if network.on_grid else display_time(value / 1e12)
-            ends = f"{names[nodes[s]]} to {names[targets[t]]}"
-            best = Bound(kind="pair", value=value, certificate=f"{unit} of way from {ends}")
+    # All goals of one origin at once: there are many pairs and few origins.
+    for o in np.unique(classes.origin):
+        nodes, ready = classes.origins[o]
+        for reduce in (False, True):
+            goals = np.unique(classes.goal[(classes.origin == o) & (classes.reduce == reduce)])
+            if not len(goals):
+                continue
+            targets = np.unique(np.concatenate([classes.goals[g] for g in goals]))
+            times = network.distance[np.ix_(nodes, targets)] + ready[:, None]
+            times = np.where(nodes[:, None] == targets[None, :], 0, times)
+            worst = times.max(axis=0) if reduce else times.min(axis=0)
+            t = int(worst.argmax())
+            value = int(min(worst[t], FAR))
+            if value > best.value:
+                s = int(np.flatnonzero(times[:, t] == worst[t])[0])
+                unit = f"{value} epochs" if network.on_grid else display_time(value / 1e12)
+                ends = f"{names[nodes[s]]} to {names[targets[t]]}"
+                best = Bound(kind="pair", value=value, certificate=f"{unit} of way from {ends}")
     return best

@@ -1,0 +1,58 @@
+"""Small instances for the tests of the constructive schedulers."""
+
+from typing import Any
+
+from teccl.check import verify
+from teccl.construct.instance import Instance
+from teccl.construct.plan import Plan
+from teccl.construct.realise import realise
+from teccl.construct.strategies import Work, plans
+from teccl.demand import Demand
+from teccl.problem import Problem
+from teccl.schedule import Schedule
+from teccl.timegrid import TimeGrid
+from teccl.topology import Topology
+from teccl.topology.files import topology_from_dict
+
+# Two GPUs on a switch: 2 GB/s and 1 us into it, 1 GB/s and 2 us out of it.
+SWITCHED_PAIR: dict[str, Any] = {
+    "nodes": [{"name": "a"}, {"name": "b"}, {"name": "s", "kind": "switch"}],
+    "links": [
+        {"src": "a", "dst": "s", "bandwidth": "2GB/s", "alpha": "1us"},
+        {"src": "s", "dst": "b", "bandwidth": "1GB/s", "alpha": "2us"},
+        {"src": "b", "dst": "s", "bandwidth": "2GB/s", "alpha": "1us"},
+        {"src": "s", "dst": "a", "bandwidth": "1GB/s", "alpha": "2us"},
+    ],
+}
+
+
+def make_problem(
+    topology: str | dict[str, Any], collective: str | Demand, size: str = "1MB", **options: Any
+) -> Problem:
+    """Return a problem on a preset or on the topology of a document."""
+    network = (
+        Topology.parse(topology) if isinstance(topology, str) else topology_from_dict(topology)
+    )
+    demand = collective
+    if not isinstance(demand, Demand):
+        demand = Demand.collective(demand, size=size)
+    return Problem(topology=network, demand=demand, **options)
+
+
+def make_instance(*arguments: Any, epoch: Any = None, **options: Any) -> Instance:
+    """Return the instance of a problem; with an epoch it counts in epochs."""
+    problem = make_problem(*arguments, **options)
+    return Instance.build(problem, None if epoch is None else TimeGrid.build(problem, epoch))
+
+
+def best_plan(instance: Instance, *, level: str = "normal", seed: int = 0, target: int = 0) -> Plan:
+    """Return the last and best of the plans for an instance."""
+    *_, last = plans(instance, target=target, work=Work(level=level, seed=seed))
+    return last
+
+
+def verified(instance: Instance, plan: Plan) -> Schedule:
+    """Return the schedule of a plan; it must pass verification."""
+    schedule = realise(instance, plan, method="construct")
+    assert verify(schedule) == ()
+    return schedule

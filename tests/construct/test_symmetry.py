@@ -1,0 +1,120 @@
+"""Symmetry: which groups are found, and that what they repeat is a schedule."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from tests.construct.small import best_plan, make_instance, make_problem, verified
+
+from teccl.construct.instance import Instance
+from teccl.construct.symmetry import find_group, is_symmetric_demand, symmetric_plans
+from teccl.demand import Demand
+from teccl.topology import Topology
+
+
+@pytest.mark.parametrize(
+    ("spec", "size"),
+    [
+        ("torus:dims=4x5", 20),
+        ("ring:gpus=6", 6),
+        ("hypercube:dimension=3", 8),
+        ("dgx-h100:chassis=2", 16),
+        ("ndv2:chassis=3", 3),
+        ("star:gpus=5", 5),
+    ],
+)
+def test_group_sizes(spec: str, size: int) -> None:
+    """Translations of tori, rotations of rings and chassis, and flips of hypercubes are found."""
+    group = find_group(Topology.parse(spec))
+    assert group is not None
+    assert len(group) == size
+
+
+@pytest.mark.parametrize("spec", ["mesh:dims=3x3", "line:gpus=3"])
+def test_no_group(spec: str) -> None:
+    """A network whose GPUs differ has no group that moves them all."""
+    assert find_group(Topology.parse(spec)) is None
+
+
+def test_changed_links_break_the_group() -> None:
+    """A missing link or a slower one is no symmetry, though the graph may look alike."""
+    ring = Topology.parse("ring:gpus=5")
+    assert find_group(ring.without_links(["0>1"])) is None
+    assert find_group(ring.degraded({"0>1": Fraction(1, 2)})) is None
+
+
+def test_elements_move_every_gpu_and_keep_links() -> None:
+    """Each element is an automorphism; only the identity leaves a GPU in place."""
+    topology = Topology.parse("dgx-h100:chassis=2")
+    group = find_group(topology)
+    assert group is not None
+    for nodes, links in zip(group.nodes, group.links, strict=True):
+        assert np.array_equal(nodes[topology.link_src], topology.link_src[links])
+        assert np.array_equal(nodes[topology.link_dst], topology.link_dst[links])
+    moved = group.nodes[1:][:, topology.gpus] != topology.gpus
+    assert moved.all()
+
+
+@pytest.mark.parametrize(("dims", "epochs"), [("3x3", 2), ("5x5", 6)])
+def test_repeated_plan_meets_the_port_bound(dims: str, epochs: int) -> None:
+    """On a torus without latency (n - 1) chunks enter each GPU over four links without a pause."""
+    made = make_instance(f"torus:dims={dims},alpha=0", "allgather", "25MB", epoch="fastest")
+    group = find_group(made.problem.topology)
+    assert group is not None
+    *_, plan = symmetric_plans(made, group, runs=24, seed=0, target=epochs)
+    assert plan.finish == epochs
+    verified(made, plan)
+
+
+def test_repeated_plan_is_symmetric() -> None:
+    """Every element of the group maps the sends onto themselves, times included."""
+    made = make_instance("ring:gpus=6", "allgather", num_chunks=2)
+    group = find_group(made.problem.topology)
+    assert group is not None
+    plan = next(symmetric_plans(made, group, runs=1, seed=0, target=0))
+    chunks = made.problem.chunks
+    source = np.array([chunks.sources(k)[0] for k in range(len(chunks))])
+    number = {
+        (int(s), int(p)): k for k, (s, p) in enumerate(zip(source, chunks.piece, strict=True))
+    }
+    rows = {tuple(row) for row in plan.rows[:, :3].tolist()}
+    for nodes, links in zip(group.nodes, group.links, strict=True):
+        image = {
+            (number[int(nodes[source[k]]), int(chunks.piece[k])], int(links[r]), start)
+            for k, r, start in rows
+        }
+        assert image == rows
+
+
+@pytest.mark.parametrize("spec", ["dgx-h100:chassis=2", "ndv2:chassis=2", "hypercube:dimension=3"])
+def test_repeated_plans_verify(spec: str) -> None:
+    """Through switches and over slow links, too, what the group repeats is a schedule."""
+    made = make_instance(spec, "allgather", num_chunks=2)
+    group = find_group(made.problem.topology)
+    assert group is not None
+    for plan in symmetric_plans(made, group, runs=2, seed=0, target=0):
+        verified(made, plan)
+
+
+def test_a_removed_link_falls_back() -> None:
+    """Where the symmetry is broken a schedule is made without it."""
+    problem = make_problem("torus:dims=3x3", "allgather")
+    topology = problem.topology.without_links(["0>1"])
+    assert find_group(topology) is None
+    broken = Instance.build(make_problem("torus:dims=3x3", "allgather"))
+    demand = Demand.collective("allgather", size="1MB")
+    broken = Instance.build(type(problem)(topology=topology, demand=demand))
+    verified(broken, best_plan(broken, level="quick"))
+
+
+@pytest.mark.parametrize(
+    ("demand", "symmetric"),
+    [
+        (Demand.collective("allgather", size="1MB"), True),
+        (Demand.collective("allgather", size="1MB", ranks=(0, 1, 2)), False),
+        (Demand.collective("broadcast", size="1MB"), False),
+    ],
+)
+def test_only_a_full_allgather_is_symmetric(demand: Demand, symmetric: bool) -> None:
+    """Every rank must gather from every rank for the group to repeat it."""
+    assert is_symmetric_demand(make_problem("ring:gpus=4", demand)) is symmetric
