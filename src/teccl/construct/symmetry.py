@@ -46,6 +46,7 @@ def find_group(topology: Topology) -> Group | None:
     Ranks are laid out as grids of every shape that fits; a shift along an axis of the grid is
     kept if it preserves links, bandwidths and latencies.
     """
+    kind = _link_kinds(topology)
     best: list[IntArray] = []
     best_size = 1
     checked: dict[bytes, bool] = {}
@@ -56,7 +57,7 @@ def find_group(topology: Topology) -> Group | None:
         for axis, shift in enumerate(_shifts(shape)):
             key = shift.tobytes()
             if key not in checked:
-                checked[key] = _extend(topology, shift) is not None
+                checked[key] = _extend(topology, kind, shift) is not None
             if checked[key]:
                 kept.append(shift)
                 size *= shape[axis]
@@ -64,7 +65,7 @@ def find_group(topology: Topology) -> Group | None:
             best, best_size = kept, size
         if best_size == topology.num_gpus:
             break
-    return _generate(topology, best) if best_size > 1 else None
+    return _generate(topology, kind, best) if best_size > 1 else None
 
 
 def _shapes(count: int) -> Iterator[tuple[int, ...]]:
@@ -104,13 +105,14 @@ def _shifts(shape: tuple[int, ...]) -> Iterator[IntArray]:
         yield np.roll(ranks, -1, axis=axis).ravel()
 
 
-def _extend(topology: Topology, shift: IntArray) -> tuple[IntArray, IntArray] | None:
+def _extend(
+    topology: Topology, kind: IntArray, shift: IntArray
+) -> tuple[IntArray, IntArray] | None:
     """Extend a permutation of ranks to all nodes and links; None if it is no automorphism."""
     nodes = np.full(topology.num_nodes, -1)
     nodes[topology.gpus] = topology.gpus[shift]
-    if topology.num_switches and not _match_switches(topology, nodes):
+    if topology.num_switches and not _match_switches(topology, kind.tolist(), nodes):
         return None
-    kind = _link_kinds(topology)
     before = np.lexsort((kind, topology.link_dst, topology.link_src))
     src, dst = nodes[topology.link_src], nodes[topology.link_dst]
     after = np.lexsort((kind, dst, src))
@@ -135,9 +137,8 @@ def _link_kinds(topology: Topology) -> IntArray:
     )
 
 
-def _match_switches(topology: Topology, nodes: IntArray) -> bool:
+def _match_switches(topology: Topology, kind: list[int], nodes: IntArray) -> bool:
     """Find where a permutation of GPUs takes the switches, by what they are linked to."""
-    kind = _link_kinds(topology).tolist()
     switches = [i for i, node in enumerate(topology.nodes) if node.is_switch]
     around: dict[int, list[tuple[int, int, int]]] = {s: [] for s in switches}
     for e, link in enumerate(topology.links):
@@ -185,9 +186,9 @@ def _image_of(
     return None
 
 
-def _generate(topology: Topology, shifts: Sequence[IntArray]) -> Group | None:
+def _generate(topology: Topology, kind: IntArray, shifts: Sequence[IntArray]) -> Group | None:
     """Return all products of commuting shifts."""
-    extended = [_extend(topology, shift) for shift in shifts]
+    extended = [_extend(topology, kind, shift) for shift in shifts]
     nodes = [np.arange(topology.num_nodes)]
     links = [np.arange(topology.num_links)]
     for pair in extended:
@@ -261,6 +262,10 @@ def _quotient(instance: Instance, group: Group) -> tuple[Instance, IntArray, Int
 def _route_images(instance: Instance, group: Group) -> IntArray | None:
     """Per element, where it takes every route."""
     ways = instance.routes.ways()
+    if all(len(way) == 1 for way in ways):
+        route_of = np.full(instance.problem.topology.num_links, -1)
+        route_of[instance.routes.links] = np.arange(len(ways))
+        return route_of[group.links[:, instance.routes.links]]
     number = {way: i for i, way in enumerate(ways)}
     images = np.empty((len(group), len(ways)), dtype=np.int64)
     links = instance.routes.links
