@@ -45,7 +45,8 @@ test: setup ## Lint, type-check and run the quick tests
 test-slow: setup ## Run the tests with full counts
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow
 
-docs: setup ## Build the documentation into site/
+docs: setup ## Draw the presets and build the documentation into site/
+	$(BIN)/python docs/make_presets.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: setup ## Measure start-up time

@@ -52,10 +52,11 @@ Method = Callable[[Search], None]
 # A method that is farther behind than this and gains less by more chunks is tried no longer.
 PROMISING_GAIN = 0.05
 # Counts of chunks are not tried again with more effort when the gap is below this already.
-POLISHED_GAP = 0.005
+POLISHED_GAP = 0.01
 # Auto tries the baselines too where its schedule is small and this far above the bound.
 BASELINE_GAP = 0.01
-BASELINE_SENDS = 20_000
+# Sends beyond which a schedule is large: only its best count of chunks is tried again.
+LARGE_SENDS = 20_000
 
 
 def solve(
@@ -316,7 +317,7 @@ def _auto(search: Search) -> None:
     best = search.incumbent
     if search.request.grid or best is None or search.target is None:
         return
-    if best.length > search.target * (1 + BASELINE_GAP) and len(best.schedule) <= BASELINE_SENDS:
+    if best.length > search.target * (1 + BASELINE_GAP) and len(best.schedule) <= LARGE_SENDS:
         _baselines(search)
 
 
@@ -328,9 +329,10 @@ def _construct(search: Search) -> None:
     else:
         for problem in search.problems():
             _construct_one(search, problem, Effort.QUICK)
-        if level is not Effort.QUICK and not _is_close(search):
+        if search.best and level is not Effort.QUICK and not _is_close(search):
             by_length = sorted(search.best, key=lambda count: search.best[count].length)
-            for count in by_length[:2]:
+            is_large = len(search.best[by_length[0]].schedule) > LARGE_SENDS
+            for count in by_length[: 1 if is_large else 2]:
                 _construct_one(search, search.request.problem(count), level)
     if not search.best:
         problem = search.request.problem(search.request.chunks or 1)

@@ -26,6 +26,7 @@ from scipy.sparse import csr_array
 
 from tests.bounds.clock import Clock, Hop
 from teccl.problem import Problem, SwitchMode
+from teccl.schedule.model import Schedule, send_array
 
 FAR = 10**6
 
@@ -169,7 +170,8 @@ class _Attempt:
     def _copy_rows(self, m: int) -> None:
         r"""GPU: sends on each hop until k <= arrivals until k <= 1. Switch: F(k) <= arrivals at k.
 
-        A GPU gains nothing from sending a chunk twice on a hop or from receiving it twice.
+        A GPU gains nothing from sending a chunk to another twice or from receiving it twice; into
+        a switch it may have to send it again, for another output.
         """
         table, program = self.problem.chunks, self.program
         sources, wanted = set(table.sources(m).tolist()), set(table.destinations(m).tolist())
@@ -177,10 +179,11 @@ class _Attempt:
         for hop, columns in self.on_hop.items():
             if self.oracle.is_switch[hop.src]:
                 continue
-            program.at_most([(c, 1) for _, c in columns], 1)
-            for k, _ in columns:
+            once = not any(self.oracle.is_switch[end] for end, _ in hop.ends)
+            program.at_most([(c, 1) for _, c in columns], 1 if once else len(columns))
+            for k, column in columns:
                 if not self._own(m, hop.src, k):
-                    sent = [(c, 1) for time, c in columns if time <= k]
+                    sent = [(c, 1) for time, c in columns if time <= k] if once else [(column, 1)]
                     held = [(c, -1) for c in self._arrived(hop.src, k)]
                     program.at_most([*sent, *held], 0)
         for node in {end for end, _ in self.arriving} | wanted:
@@ -228,6 +231,10 @@ class _Attempt:
         if node in self.problem.chunks.sources(m):
             self._none([c for k, each in out.items() if not self._own(m, node, k) for c in each])
             self.program.at_most([(c, -1) for c in columns], -1)
+        else:
+            for k, each in out.items():
+                held = [(c, -1) for c in self._arrived(node, k)]
+                self.program.at_most([*((c, 1) for c in each), *held], 0)
         for hop, starts in self.on_hop.items():
             for end, delay in hop.ends:
                 # A GPU sends once, a switch passes on whatever comes.
@@ -316,3 +323,74 @@ def _distances(hops: list[Hop], num_nodes: int) -> list[list[int]]:
             for b in range(num_nodes):
                 way[a][b] = min(way[a][b], way[a][via] + way[via][b])
     return way
+
+
+def to_schedule(oracle: Oracle, starts: list[Start]) -> Schedule:
+    """The schedule of an exact solution without sums that several want."""
+    clock, problem = oracle.clock, oracle.problem
+    assert clock.exact
+    rows = [
+        (start.chunk, use.place, start.time + use.offset, number)
+        for number, start in enumerate(_without_losses(oracle, starts))
+        for use in start.hop.uses
+        if isinstance(use.place, int)
+    ]
+    chunk, link, time, number = (np.array(column) for column in zip(*rows, strict=True))
+    unit_ps = clock.whole(clock.unit * 10**12)
+    transfer = np.array(_transfers(oracle, _without_losses(oracle, starts)))[number]
+    sends = send_array(
+        chunk, link, time * unit_ps, transfer=transfer, reduce=problem.chunks.reduce[chunk]
+    )
+    return Schedule(problem=problem, sends=sends, method="oracle")
+
+
+def _passages(oracle: Oracle, starts: list[Start]) -> list[tuple[list[int], list[int]]]:
+    """Numbers of the sends that enter and leave a switch with a chunk at a time."""
+    into: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    out: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for i, (m, hop, k) in enumerate(starts):
+        for end, delay in hop.ends:
+            if oracle.is_switch[end]:
+                into[m, end, k + delay].append(i)
+        if oracle.is_switch[hop.src]:
+            out[m, hop.src, k].append(i)
+    return [(into[key], out[key]) for key in into]
+
+
+def _joints(oracle: Oracle, starts: list[Start]) -> list[tuple[int, int]]:
+    """Pairs of a send into a switch and one that carries the same data out of it."""
+    joints = []
+    for into, out in _passages(oracle, starts):
+        if not out:
+            continue
+        m, hop, _ = starts[out[0]]
+        if oracle.problem.chunks.reduce[m] and oracle.reduces[hop.src]:
+            joints += [(a, out[min(i, len(out) - 1)]) for i, a in enumerate(into)]
+        elif len(into) < len(out):
+            joints += [(into[0], b) for b in out]
+        else:
+            joints += list(zip(into, out, strict=False))
+    return joints
+
+
+def _without_losses(oracle: Oracle, starts: list[Start]) -> list[Start]:
+    """Drop sends that enter a switch and go nowhere."""
+    while True:
+        joined = {a for a, _ in _joints(oracle, starts)}
+        kept = [
+            start
+            for i, start in enumerate(starts)
+            if i in joined or not any(oracle.is_switch[end] for end, _ in start.hop.ends)
+        ]
+        if len(kept) == len(starts):
+            return kept
+        starts = kept
+
+
+def _transfers(oracle: Oracle, starts: list[Start]) -> list[int]:
+    """Number of the transfer of each send: those joined at switches have one."""
+    label = list(range(len(starts)))
+    for _ in starts:
+        for a, b in _joints(oracle, starts):
+            label[a] = label[b] = min(label[a], label[b])
+    return label

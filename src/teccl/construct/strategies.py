@@ -173,7 +173,9 @@ def _multicasts(instance: Instance, tables: Tables, *, target: int, work: Work) 
     if is_symmetric_demand(instance.problem):
         group = find_group(instance.problem.topology)
         if group is not None:
-            runs = work.greedy_runs(_num_deliveries(instance.problem) // len(group))
+            # In the quotient every route waits for few resources and is looked at each time.
+            looks = max(1, len(instance.routes) // 100)
+            runs = work.greedy_runs(_num_deliveries(instance.problem) // len(group) * looks)
             for plan in symmetric_plans(instance, group, runs=runs, seed=work.seed, target=target):
                 best = plan.finish
                 yield plan

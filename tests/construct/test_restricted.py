@@ -1,0 +1,84 @@
+"""Problems with fewer freedoms: nothing waits under a buffer of zero, and nothing is copied."""
+
+import numpy as np
+import pytest
+from tests.construct.small import best_plan, make_instance, verified
+
+from teccl.construct.restricted import place_paths
+from teccl.schedule import Schedule
+from teccl.schedule.timing import send_times
+
+NETWORKS = ["ring:gpus=5", "dgx1", "mesh:dims=2x3", "star:gpus=4", "dgx2"]
+
+
+def waits(schedule: Schedule) -> list[int]:
+    """Return how long each send of a chunk waited at a GPU that had received it."""
+    topology, table = schedule.problem.topology, schedule.problem.chunks
+    arrivals = send_times(schedule).arrival_ps
+    came: dict[tuple[int, int], set[int]] = {}
+    for send, arrival in zip(schedule.sends, arrivals, strict=True):
+        place = (int(send["chunk"]), int(topology.link_dst[send["link"]]))
+        came.setdefault(place, set()).add(int(arrival))
+    found = []
+    for send in schedule.sends:
+        node, chunk = int(topology.link_src[send["link"]]), int(send["chunk"])
+        if topology.is_switch[node] or node in table.sources(chunk):
+            continue
+        start = int(send["start_ps"])
+        found.append(min(start - time for time in came[chunk, node] if time <= start))
+    return found
+
+
+@pytest.mark.parametrize("spec", NETWORKS)
+@pytest.mark.parametrize("collective", ["allgather", "alltoall"])
+def test_nothing_waits_without_buffers(spec: str, collective: str) -> None:
+    """With a buffer of zero whatever is forwarded leaves the instant it arrives."""
+    made = make_instance(spec, collective, buffer=0)
+    schedule = verified(made, best_plan(made, level="quick"))
+    assert set(waits(schedule)) <= {0}
+
+
+def test_nothing_waits_on_the_grid() -> None:
+    """In epochs, too, a schedule without buffers verifies."""
+    made = make_instance("ring:gpus=5,alpha=0", "allgather", buffer=0, epoch="fastest")
+    verified(made, best_plan(made))
+
+
+@pytest.mark.parametrize("buffer", [0, 1, 3])
+def test_any_limit_is_kept(buffer: int) -> None:
+    """What never waits keeps to every limit."""
+    made = make_instance("dgx1", "allgather", buffer=buffer, num_chunks=2)
+    verified(made, best_plan(made, level="quick"))
+
+
+@pytest.mark.parametrize("spec", NETWORKS)
+def test_without_copies_each_delivery_has_its_own(spec: str) -> None:
+    """When nobody copies, a source sends each chunk once for every destination."""
+    made = make_instance(spec, "allgather", copy=False)
+    schedule = verified(made, best_plan(made, level="quick"))
+    topology, table = made.problem.topology, made.problem.chunks
+    for chunk in range(len(table)):
+        sends = schedule.sends[schedule.sends["chunk"] == chunk]
+        leaving = topology.link_src[sends["link"]] == table.sources(chunk)[0]
+        assert leaving.sum() == len(table.destinations(chunk)) - 1
+
+
+def test_copies_are_counted_on_a_line() -> None:
+    """Broadcast along a line of four takes 3 + 2 + 1 sends without copies and 3 with them."""
+    apart = make_instance("line:gpus=4", "broadcast", copy=False)
+    assert len(verified(apart, best_plan(apart))) == 6
+    copied = make_instance("line:gpus=4", "broadcast")
+    assert len(verified(copied, best_plan(copied))) == 3
+
+
+def test_paths_are_placed_without_gaps() -> None:
+    """Each leg of a path starts when the one before has arrived, whatever the order."""
+    made = make_instance("ring:gpus=6", "alltoall", buffer=0)
+    plan = best_plan(made, level="quick")
+    assert plan.path is not None
+    key = np.arange(int(plan.path.max()) + 1)[::-1]
+    placed = place_paths([made], plan, key=key)
+    end = placed.rows[:, 2] + made.routes.length[placed.rows[:, 1]]
+    follows = np.flatnonzero(np.diff(plan.path) == 0)
+    assert len(follows)
+    assert (end[follows] == placed.rows[follows + 1, 2]).all()
