@@ -52,7 +52,8 @@ Method = Callable[[Search], None]
 # A method that is farther behind than this and gains less by more chunks is tried no longer.
 PROMISING_GAIN = 0.05
 # Counts of chunks are not tried again with more effort when the gap is below this already.
-POLISHED_GAP = 0.01
+POLISHED_GAP = 0.002
+LARGE_POLISHED_GAP = 0.01
 # Auto tries the baselines too where its schedule is small and this far above the bound.
 BASELINE_GAP = 0.01
 # Sends beyond which a schedule is large: only its best count of chunks is tried again.
@@ -329,21 +330,24 @@ def _construct(search: Search) -> None:
     else:
         for problem in search.problems():
             _construct_one(search, problem, Effort.QUICK)
-        if search.best and level is not Effort.QUICK and not _is_close(search):
-            by_length = sorted(search.best, key=lambda count: search.best[count].length)
-            is_large = len(search.best[by_length[0]].schedule) > LARGE_SENDS
-            for count in by_length[: 1 if is_large else 2]:
-                _construct_one(search, search.request.problem(count), level)
+        if search.best and level is not Effort.QUICK:
+            _polish(search, level)
     if not search.best:
         problem = search.request.problem(search.request.chunks or 1)
         raise MethodError(f"no construction serves {problem.demand.title} with these options")
     search.checkpoint()
 
 
-def _is_close(search: Search) -> bool:
-    """Whether the best schedule is so near the bound that more work is not worth it."""
-    best, target = search.incumbent, search.target
-    return best is not None and target is not None and best.length <= target * (1 + POLISHED_GAP)
+def _polish(search: Search, level: Effort) -> None:
+    """Try the counts of chunks that came out best again with more effort, if it is worth it."""
+    counts = sorted(search.best, key=lambda count: search.best[count].length)
+    best = search.best[counts[0]]
+    is_large = len(best.schedule) > LARGE_SENDS
+    target = 0 if search.target is None else search.target
+    if best.length <= target * (1 + (LARGE_POLISHED_GAP if is_large else POLISHED_GAP)):
+        return
+    for count in counts[: 1 if is_large else 2]:
+        _construct_one(search, search.request.problem(count), level)
 
 
 def _construct_one(search: Search, problem: Problem, level: Effort) -> None:
