@@ -69,6 +69,23 @@ def test_copies_of_one_instant_come_in_the_order_that_loses_nothing():
     assert kinds(plan(problem, *rows)) == {"lost-contribution", "unmet-demand"}
 
 
+def test_copies_of_one_instant_must_contain_each_other():
+    """Of two different copies one overwrites the other, in any order."""
+    topology = net("a b d", "a>d, b>d")
+    problem = task(topology, wants(([0, 1], [2], True)))
+    found = kinds(plan(problem, store("a>d", 0), store("b>d", 0)))
+    assert found == {"lost-contribution", "unmet-demand"}
+
+
+def test_copies_of_one_instant_must_contain_what_was_there():
+    """A smaller copy that would have lost the receiver's own part is no help."""
+    topology = net("a b d", "d>b, a>b, b>d, a>d")
+    problem = task(topology, wants(([0, 1, 2], [2], True)))
+    rows = [add("d>b", 0), add("a>b", 0), store("b>d", 1)]
+    assert kinds(plan(problem, *rows)) == set()
+    assert kinds(plan(problem, *rows, store("a>d", 1))) == {"lost-contribution"}
+
+
 def test_merges_of_one_instant_come_before_copies():
     """A copy that contains what is merged at the same instant replaces it."""
     topology = net("a b c d", "a>b, a>d, b>d, c>b, a>d")

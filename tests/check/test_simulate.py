@@ -235,6 +235,22 @@ def test_copies_of_sums_keep_their_order():
     assert times == {(0, "a>b"): 0, (0, "c>b"): 9 + Fraction(1, US)}
 
 
+def test_a_copy_that_followed_a_merge_stays_behind_it():
+    """What was merged and then replaced must not be merged after."""
+    topology = net("a b d", "a>d 1 9, a>b, b>d")
+    problem = task(topology, wants(([0, 1], [2], True)))
+    rows = [(0, "a>d", 1, None, "reduce"), (0, "a>b", 1, None, "reduce"), (0, "b>d", 20)]
+    assert replayed(problem, *rows) == {(0, "a>d"): 0, (0, "a>b"): 0, (0, "b>d"): 9}
+
+
+def test_reductions_leave_the_order_of_copied_chunks_alone():
+    """Two arrivals of a copied chunk may change places although another chunk is reduced."""
+    topology = net("a b c", "a>b 1 5, c>b, c>a")
+    problem = task(topology, wants(([0, 2], [1]), ([0, 2], [0], True)))
+    rows = [(0, "a>b", 0), (0, "c>b", 9), (1, "c>a", 3, None, "reduce")]
+    assert replayed(problem, *rows) == {(0, "a>b"): 0, (0, "c>b"): 0, (1, "c>a"): 0}
+
+
 def test_without_buffer_forwards_stay_with_their_arrivals():
     """A busy link further on holds the whole way back."""
     topology = net("a b c", "a>b, b>c 1/3")

@@ -1,0 +1,72 @@
+"""The architecture: data flows down one list of layers, and imports follow it."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import teccl
+
+ROOT = Path(teccl.__file__).parent
+# Lowest first. A module may import its own layer and those before it.
+LAYERS = [
+    {"errors", "_suggest", "_version"},
+    {"units"},
+    {"_files"},
+    {"topology"},
+    {"demand"},
+    {"problem"},
+    {"timegrid"},
+    {"schedule"},
+    {"check", "bounds", "construct", "progress", "result", "reachability"},
+    {"request"},
+    {"search"},
+    {"synthesis"},
+    {"cli"},
+    {"__main__"},
+]
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+MODULES = sorted(path for path in ROOT.rglob("*.py") if path.name != "__init__.py")
+
+
+def layer_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def imported_layers(path: Path) -> set[str]:
+    """Top-level parts of teccl that a module imports, inside functions too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module]
+            if node.module == "teccl":
+                names = [f"teccl.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        parts = [name.split(".") for name in names if name.startswith("teccl.")]
+        found |= {part[1] for part in parts if part[1] != "__version__"}
+    return found
+
+
+def test_every_module_belongs_to_a_layer():
+    """A new part of the package has a place in the list."""
+    assert {layer_of(path) for path in MODULES} <= set(LEVEL)
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_down(path):
+    """No module imports a layer above its own."""
+    above = {n for n in imported_layers(path) if LEVEL.get(n, 99) > LEVEL[layer_of(path)]}
+    assert not above
+
+
+def test_check_shares_no_code_with_what_it_judges():
+    """The checker uses data classes only: neither schedulers, nor bounds, nor their arithmetic."""
+    allowed = {"errors", "units", "topology", "demand", "problem", "timegrid", "schedule", "check"}
+    for path in sorted((ROOT / "check").glob("*.py")):
+        assert imported_layers(path) <= allowed
+        text = path.read_text(encoding="utf-8")
+        for word in ("schedule.timing", "transmission_ps", "grid.kappa", "grid.delta", "epochs_to_"):
+            assert word not in text, f"{path.name} uses {word}"
