@@ -150,6 +150,14 @@ def test_grid_optimum_is_proven() -> None:
     assert result.grid_gap == 0
 
 
+@pytest.mark.xfail(reason="epochs of different lengths are compared by their number")
+def test_grid_chunks_are_compared_by_time() -> None:
+    """On the grid, too, the number of chunks is chosen by time, not by the number of epochs."""
+    result = solve("dgx1", "allgather", grid=True, chunks="auto")
+    fastest = min(attempt.finish_time_s for attempt in result.tried)
+    assert result.finish_time_s <= 1.001 * fastest
+
+
 def tenants(first: int, second: int) -> Demand:
     """Two AllGathers of one size on all GPUs, with priorities."""
     return Demand(
@@ -171,6 +179,17 @@ def test_tenants_share_the_network() -> None:
     finishes = [time for _, time in result.tenants]
     assert max(finishes) == result.finish_time_s
     assert result.bound.physical_ps >= 15 * 10**6
+
+
+@pytest.mark.xfail(reason="constructions ignore priorities")
+def test_priority_decides_among_equal_makespans() -> None:
+    """Of two equal collectives on one link either may go first: the weightier one does."""
+    ends = []
+    for first, second in ((1, 10), (10, 1)):
+        times = dict(solve("line:gpus=2", demand=tenants(first, second), chunks=1).tenants)
+        ends.append((times["first"], times["second"]))
+    assert ends[0][1] < ends[0][0]
+    assert ends[1][0] < ends[1][1]
 
 
 def test_tenants_of_different_kinds_share_the_network() -> None:

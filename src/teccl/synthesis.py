@@ -52,7 +52,7 @@ Method = Callable[[Search], None]
 # A method that is farther behind than this and gains less by more chunks is tried no longer.
 PROMISING_GAIN = 0.05
 # Counts of chunks are not tried again with more effort when the gap is below this already.
-POLISHED_GAP = 0.002
+POLISHED_GAP = 0.004
 LARGE_POLISHED_GAP = 0.01
 # Auto tries the baselines too where its schedule is small and this far above the bound.
 BASELINE_GAP = 0.01
@@ -201,7 +201,7 @@ def run(
     if request.method not in BASELINES:
         from teccl.construct.warmup import load_kernels
 
-        load_kernels()
+        load_kernels(problem)
     search = Search(request=request, started=time.perf_counter(), progress=progress, cancel=cancel)
     obstacle = find_unreachable(problem)
     if obstacle is not None:

@@ -231,8 +231,15 @@ def _random_problem(rng: random.Random, topology: Topology) -> Problem | None:
     # Sums that several want make large programs.
     table = problem.chunks
     has_unions = any(table.reduce[m] and len(table.destinations(m)) > 1 for m in range(len(table)))
-    moves = any(set(table.destinations(m)) - set(table.sources(m)) for m in range(len(table)))
+    moves = any(_moves(problem, m) for m in range(len(table)))
     return problem if moves and len(table) <= (6 if has_unions else 9) else None
+
+
+def _moves(problem: Problem, m: int) -> bool:
+    sources, wanted = problem.chunks.sources(m).tolist(), problem.chunks.destinations(m).tolist()
+    if problem.chunks.reduce[m]:
+        return any(s != t for s in sources for t in wanted)
+    return any(t not in sources for t in wanted)
 
 
 def _tenant(rng: random.Random, name: str, ranks: list[int], chunks: int) -> Tenant:

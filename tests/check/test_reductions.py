@@ -39,8 +39,9 @@ def test_a_sum_sent_too_early_misses_contributions():
 
 def test_a_contribution_counts_once():
     """What was added before must not come again."""
-    problem = task(FULL, SUM_AT_C)
-    found = verify(plan(problem, add("a>b", 0), add("b>c", 1), add("a>c", 5)))
+    problem = task(FULL, wants(([1], [0])), wants(([0, 1, 2], [2], True), name="sum"))
+    rows = [(0, "b>a", 0), *(add(*hop, None, 1) for hop in (("a>b", 0), ("b>c", 1), ("a>c", 5)))]
+    found = verify(plan(problem, *rows))
     assert [v.kind for v in found] == [ViolationKind.DOUBLE_REDUCTION]
     assert "adds the contribution of a twice at c" in found[0].detail
 
@@ -83,7 +84,7 @@ def test_copies_of_one_instant_must_contain_what_was_there():
     problem = task(topology, wants(([0, 1, 2], [2], True)))
     rows = [add("d>b", 0), add("a>b", 0), store("b>d", 1)]
     assert kinds(plan(problem, *rows)) == set()
-    assert kinds(plan(problem, *rows, store("a>d", 1))) == {"lost-contribution"}
+    assert "lost-contribution" in kinds(plan(problem, *rows, store("a>d", 1)))
 
 
 def test_merges_of_one_instant_come_before_copies():

@@ -410,7 +410,7 @@ def test_a_rank_that_would_become_ready_in_time_is_refused():
     )
     assert kinds(schedule) == set()
     with pytest.raises(ScheduleError, match="order cannot be kept"):
-        simulate(schedule, topology=net("a b c", "a>b 1/4, b>c"))
+        simulate(schedule, topology=net("a b c", "a>b 1/3, b>c"))
 
 
 def test_circuits_that_no_longer_fit_follow_one_another():

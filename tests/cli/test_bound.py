@@ -117,8 +117,9 @@ def test_table_marks_the_winner() -> None:
     assert "\x1b" not in outcome.out
 
 
-def test_long_tables_are_cut() -> None:
+def test_long_tables_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table stops at a screenful and says how many bounds there are."""
+    monkeypatch.setattr("teccl.cli.bound.MAX_ROWS", 2)
     outcome = run("bound", "dgx2", "allgather", "--size", "1MB")
     assert "more (--json lists them)" in outcome.out
 

@@ -1,5 +1,7 @@
 """Problems with fewer freedoms: nothing waits under a buffer of zero, and nothing is copied."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tests.construct.small import best_plan, make_instance, verified
@@ -82,3 +84,12 @@ def test_paths_are_placed_without_gaps() -> None:
     follows = np.flatnonzero(np.diff(plan.path) == 0)
     assert len(follows)
     assert (end[follows] == placed.rows[follows + 1, 2]).all()
+
+
+@pytest.mark.xfail(reason="reductions under these limits are not constructed")
+@pytest.mark.parametrize("limit", [{"buffer": 0}, {"buffer": 1}, {"copy": False}], ids=str)
+@pytest.mark.parametrize("collective", ["reduce", "reducescatter"])
+def test_reductions_keep_the_limits(collective: str, limit: dict[str, Any]) -> None:
+    """Sums are made of all contributions under the same limits."""
+    made = make_instance("ring:gpus=3", collective, **limit)
+    verified(made, best_plan(made, level="quick"))

@@ -2,18 +2,35 @@
 
 from functools import cache
 
+from teccl.problem import Problem
+
+# A bound that any plan meets: the first one ends the search.
+_EASY = 2**60
+
+
+def load_kernels(problem: Problem) -> None:
+    """Compile the kernels that a problem needs, or load them from the cache."""
+    table = problem.chunks
+    if table.reduce.any():
+        _exercise("allreduce", 0)
+    elif any(len(table.sets[i]) > 1 for i in set(table.destination_set.tolist())):
+        _exercise("allgather", _EASY)
+    else:
+        _exercise("alltoall", _EASY)
+
 
 @cache
-def load_kernels() -> None:
-    """Compile every kernel, or load it from the cache, by solving a very small problem."""
+def _exercise(collective: str, target: int) -> None:
+    """Solve a very small problem, which calls each kernel once."""
     from teccl.construct.instance import Instance
+    from teccl.construct.realise import realise
     from teccl.construct.strategies import Work, plans
     from teccl.demand import Demand
-    from teccl.problem import Problem
+    from teccl.timegrid import TimeGrid
     from teccl.topology import Topology
 
-    problem = Problem(
-        topology=Topology.parse("ring:gpus=3"), demand=Demand.collective("allreduce", size="3KB")
-    )
-    for _ in plans(Instance.build(problem), target=0, work=Work(level="quick")):
-        pass
+    demand = Demand.collective(collective, size="3KB")
+    problem = Problem(topology=Topology.parse("ring:gpus=3"), demand=demand)
+    instance = Instance.build(problem, TimeGrid.build(problem))
+    for plan in plans(instance, target=target, work=Work(level="quick")):
+        realise(instance, plan, method="construct")
