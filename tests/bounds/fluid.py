@@ -191,7 +191,8 @@ def allreduce_seconds(problem: Problem) -> float:
     amounts = []
     for root in members:
         sides = []
-        for trees in (_trees(problem, root, members, inward=True), _out_trees(problem, root, members)):
+        for inward in (True, False):
+            trees = _trees(problem, root, members, inward=inward)
             columns = []
             for tree in trees:
                 columns.append(rows.column())
@@ -221,18 +222,16 @@ def _tree_load(problem: Problem, tree: frozenset, total: Fraction) -> dict[int |
     return loads
 
 
-def _out_trees(problem: Problem, root: int, members: list[int]) -> set[frozenset]:
-    """Trees away from a root over GPUs and, where switches copy, over switches."""
-    found = set(_trees(problem, root, members, inward=False))
-    if problem.switch is SwitchMode.COPY:
-        paths = [(e,) for e in range(problem.topology.num_links)]
-        found |= set(_picked(problem, paths, root, members, inward=False))
-    return found
-
-
 def _trees(problem: Problem, root: int, members: list[int], *, inward: bool) -> set[frozenset]:
+    """Trees to or from a root over GPUs and, where they copy or reduce, over switches."""
     paths = [tuple(e for e, _ in tree) for tree in circuits(problem, copies=False)]
-    return set(_picked(problem, paths, root, members, inward=inward))
+    found = set(_picked(problem, paths, root, members, inward=inward))
+    reduces = all(node.reduce for node in problem.topology.nodes if node.is_switch)
+    is_hyper = problem.switch is SwitchMode.HYPER_EDGE
+    if (reduces and not is_hyper) if inward else problem.switch is SwitchMode.COPY:
+        links = [(e,) for e in range(problem.topology.num_links)]
+        found |= set(_picked(problem, links, root, members, inward=inward))
+    return found
 
 
 def _picked(

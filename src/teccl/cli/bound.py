@@ -136,7 +136,7 @@ def _table(found: "BoundReport", scope: "Scope") -> str:
         Scope.GRID: "on the grid",
     }[scope]
     bounds = found.bounds[scope]
-    rows = []
+    rows: list[tuple[str, str, str, str]] = []
     for one in bounds[:MAX_ROWS]:
         value = display_time(found.seconds(scope, one))
         mark = "*" if not rows and scope is found.winner[0] else ""
