@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 
+from teccl.demand import Collective
 from teccl.errors import ScheduleError, VerificationError
 from teccl.problem import Problem
 from teccl.progress import CancelToken, Progress, ProgressCallback
@@ -18,9 +19,11 @@ CHUNK_TOLERANCE = Fraction(1, 1000)
 # Most chunks that are tried unless the user says otherwise.
 MAX_CHUNKS = 64
 # A gap below which more chunks are not tried.
-GOOD_GAP = Fraction(1, 500)
+GOOD_GAP = Fraction(1, 1000)
 # Numbers of chunks without an improvement after which more are not tried.
 MAX_STALE_COUNTS = 2
+# Seconds after the first schedule that cap an effort; the work itself is counted, not timed.
+MAX_SECONDS = {Effort.QUICK: 3.0, Effort.NORMAL: 8.0, Effort.THOROUGH: float("inf")}
 # Sends of the largest schedule that is tried for its chunks: work that is the same everywhere.
 MAX_SENDS = {Effort.QUICK: 20_000, Effort.NORMAL: 100_000, Effort.THOROUGH: 1_000_000}
 
@@ -44,8 +47,10 @@ class Candidate:
 
     @property
     def length(self) -> int:
-        """What is minimised: epochs on a grid, else picoseconds."""
-        return self.finish_ps if self.epochs is None else self.epochs
+        """Picoseconds that are minimised: whole epochs on a grid, else the finish."""
+        if self.epochs is None or self.schedule.grid is None:
+            return self.finish_ps
+        return int(self.schedule.grid.epoch * self.epochs * PICOSECONDS)
 
     @property
     def merit(self) -> tuple[int, int, Fraction, Fraction]:
@@ -80,6 +85,7 @@ class Search:
     cancel: CancelToken | None = None
     bound: BoundSummary | None = None
     best: dict[int, Candidate] = field(default_factory=dict)
+    first_schedule_s: float | None = None
 
     @property
     def elapsed_s(self) -> float:
@@ -109,11 +115,12 @@ class Search:
 
     @property
     def target(self) -> int | None:
-        """The bound that an optimal schedule reaches: epochs on a grid, else picoseconds."""
+        """Picoseconds that an optimal schedule reaches, in whole epochs on a grid."""
         if self.bound is None:
             return None
-        if self.request.grid:
-            return self.bound.epochs
+        if self.request.chunks is not None and self.bound.epochs is not None:
+            grid = self.request.time_grid(self.request.problem(self.request.chunks))
+            return 0 if grid is None else int(grid.epoch * self.bound.epochs * PICOSECONDS)
         whole = self.bound.chunk_ps if self.request.chunks is not None else None
         return max(self.bound.physical_ps, whole or 0)
 
@@ -142,6 +149,8 @@ class Search:
             tenant_finish_ps=tuple(int(finish) for finish in replay.tenant_finish_ps),
             epochs=epochs,
         )
+        if self.first_schedule_s is None:
+            self.first_schedule_s = self.elapsed_s
         count = schedule.problem.num_chunks
         known = self.best.get(count)
         if known is None or candidate.merit < known.merit:
@@ -165,9 +174,17 @@ class Search:
         limit = self.request.time_limit_s
         if limit is not None and self.elapsed_s >= limit:
             raise SearchStoppedError(Status.TIME_LIMIT)
+        if self.request.method == "auto" and self._has_spent_its_effort():
+            raise SearchStoppedError(Status.FEASIBLE)
         target = self.target
         if target is not None and best.length <= target * (1 + self.request.gap):
             raise SearchStoppedError(Status.FEASIBLE)
+
+    def _has_spent_its_effort(self) -> bool:
+        """Whether the seconds are over that cap an effort, counted from the first schedule."""
+        if self.first_schedule_s is None:
+            return False
+        return self.elapsed_s - self.first_schedule_s > MAX_SECONDS[self.request.effort]
 
     def problems(self) -> Iterator[Problem]:
         """Yield the problem with each number of chunks worth trying, fewest first."""
@@ -183,11 +200,20 @@ class Search:
             improved = fastest is None or found.length * (1 + CHUNK_TOLERANCE) < fastest
             stale = 0 if improved else stale + 1
             fastest = found.length if fastest is None else min(fastest, found.length)
-            doubled = 2 * len(found.schedule)
             if self.target is not None and fastest <= self.target * (1 + GOOD_GAP):
                 return
-            if stale >= MAX_STALE_COUNTS or doubled > MAX_SENDS[self.request.effort]:
+            if stale >= MAX_STALE_COUNTS or self._is_largest(found):
                 return
+
+    def _is_largest(self, found: Candidate) -> bool:
+        """Whether a schedule with twice the chunks would be too large to try."""
+        return 2 * len(found.schedule) > self.phases * MAX_SENDS[self.request.effort]
+
+    @property
+    def phases(self) -> int:
+        """Two for an AllReduce, whose ReduceScatter and AllGather each count like a collective."""
+        collectives = {tenant.collective for tenant in self.request.demand.tenants}
+        return 2 if Collective.ALLREDUCE in collectives else 1
 
     def _counts(self) -> Iterator[int]:
         limit = self.request.max_chunks or MAX_CHUNKS

@@ -5,6 +5,7 @@ number of chunks. `auto` is a pipeline of methods over one search.
 """
 
 import contextlib
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -40,8 +41,9 @@ from teccl.request import (
 from teccl.result import Result, Status
 from teccl.schedule import BoundSummary, Schedule
 from teccl.search import Candidate, Search, SearchStoppedError
+from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
-from teccl.units import Quantity
+from teccl.units import PICOSECONDS, Quantity
 
 if TYPE_CHECKING:
     from teccl.construct.instance import Instance
@@ -281,16 +283,20 @@ def _finished(search: Search, best: Candidate, stopped: Status) -> Result:
     from teccl.check import verify
 
     search.report("verify")
-    schedule = replace(best.schedule, bound=search.bound)
+    bound = search.bound
+    if search.request.grid and search.request.chunks is None:
+        # How few epochs are possible depends on the chunks that were chosen.
+        bound = _bound(search.request, best.schedule.problem)
+    schedule = replace(best.schedule, bound=bound)
     verify(schedule, strict=True)
     return Result(
-        status=Status.OPTIMAL if _is_optimal(search, best) else stopped,
+        status=Status.OPTIMAL if _is_optimal(search, best, bound) else stopped,
         requested_method=search.request.method,
         problem=schedule.problem,
         schedule=schedule,
         finish_ps=best.finish_ps,
         tenant_finish_ps=best.tenant_finish_ps,
-        bound=search.bound,
+        bound=bound,
         given_chunks=search.request.chunks is not None,
         grid=schedule.grid,
         epochs=best.epochs,
@@ -300,15 +306,17 @@ def _finished(search: Search, best: Candidate, stopped: Status) -> Result:
     )
 
 
-def _is_optimal(search: Search, best: Candidate) -> bool:
+def _is_optimal(search: Search, best: Candidate, bound: BoundSummary | None) -> bool:
     """Whether the length meets the bound, up to a picosecond for each send that sets it."""
+    if best.epochs is not None:
+        return bound is not None and bound.epochs is not None and best.epochs <= bound.epochs
     if search.target is None:
         return False
     excess = best.length - search.target
-    if excess <= 0 or best.epochs is not None:
-        return excess <= 0
     # The path is longer to find than to rule out: it has no more sends than the schedule.
-    return excess <= len(best.schedule) and excess <= len(best.schedule.critical_path())
+    return excess <= 0 or (
+        excess <= len(best.schedule) and excess <= len(best.schedule.critical_path())
+    )
 
 
 def _auto(search: Search) -> None:
@@ -342,7 +350,7 @@ def _polish(search: Search, level: Effort) -> None:
     """Try the counts of chunks that came out best again with more effort, if it is worth it."""
     counts = sorted(search.best, key=lambda count: search.best[count].length)
     best = search.best[counts[0]]
-    is_large = len(best.schedule) > LARGE_SENDS
+    is_large = len(best.schedule) > LARGE_SENDS * search.phases
     target = 0 if search.target is None else search.target
     if best.length <= target * (1 + (LARGE_POLISHED_GAP if is_large else POLISHED_GAP)):
         return
@@ -361,9 +369,14 @@ def _construct_one(search: Search, problem: Problem, level: Effort) -> None:
     known = search.best.get(problem.num_chunks)
     pending = None
     try:
-        work = Work(level=level.value, seed=search.request.seed)
-        for plan in plans(instance, target=_construction_target(search), work=work):
-            if known is not None and plan.finish >= known.length:
+        work = Work(
+            level=level.value,
+            seed=search.request.seed,
+            exact=search.request.chunks is not None,
+            checkpoint=search.checkpoint,
+        )
+        for plan in plans(instance, target=_construction_target(search, grid), work=work):
+            if known is not None and plan.finish > (known.epochs or known.finish_ps):
                 continue
             pending = plan
             if problem.num_chunks not in search.best:
@@ -375,8 +388,10 @@ def _construct_one(search: Search, problem: Problem, level: Effort) -> None:
             _offer_plan(search, instance, pending)
 
 
-def _construction_target(search: Search) -> int:
-    return 0 if search.target is None else int(search.target * (1 + search.request.gap))
+def _construction_target(search: Search, grid: TimeGrid | None) -> int:
+    """Return the bound in the time that plans count: epochs on a grid, else picoseconds."""
+    target = 0 if search.target is None else search.target * (1 + search.request.gap)
+    return math.ceil(target if grid is None else target / (grid.epoch * PICOSECONDS))
 
 
 def _offer_plan(search: Search, instance: "Instance", plan: "Plan") -> None:

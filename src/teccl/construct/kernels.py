@@ -101,6 +101,7 @@ def greedy_multicast(
     route_order,
     link_start,
     links,
+    link_dst,
     res_start,
     res,
     res_offset,
@@ -295,13 +296,13 @@ def greedy_multicast(
                         ):
                             same += 1
                         shared = max(shared, same)
-                    # A passage is a tree: no link of it may be used twice.
+                    # A passage is a tree: it enters every switch once.
                     clash = False
                     for m in range(members):
                         p = rows[num_rows - 1 - m, 1]
-                        for a in range(link_start[q] + shared, link_start[q + 1]):
-                            for b in range(link_start[p], link_start[p + 1]):
-                                if links[a] == links[b]:
+                        for a in range(link_start[q] + shared, link_start[q + 1] - 1):
+                            for b in range(link_start[p], link_start[p + 1] - 1):
+                                if link_dst[links[a]] == link_dst[links[b]]:
                                     clash = True
                     if clash:
                         continue

@@ -84,6 +84,7 @@ def greedy(
         order,
         routes.link_start,
         routes.links,
+        problem.topology.link_dst,
         routes.res_start,
         routes.res,
         routes.res_offset,

@@ -80,9 +80,13 @@ def _booked(instance: Instance, tasks: Tasks, method: str) -> Schedule:
     from teccl.construct.booking import Booking
 
     booking = Booking(instance.problem)
+    epochs: list[int] = []
     for t in np.argsort(tasks.start, kind="stable").tolist():
+        hops = slice(tasks.hop_start[t], tasks.hop_start[t + 1])
+        epochs += (tasks.start[t] + tasks.hop_offset[hops]).tolist()
         links = tuple(tasks.hop_link[tasks.hop_start[t] : tasks.hop_start[t + 1]].tolist())
         booking.carry(int(tasks.chunk[t]), links, reduce=bool(tasks.reduce[t]))
-    return Schedule(
-        problem=instance.problem, sends=booking.sends(), grid=instance.grid, method=method
-    )
+    sends = booking.sends()
+    if instance.grid is not None:
+        sends["epoch"] = epochs
+    return Schedule(problem=instance.problem, sends=sends, grid=instance.grid, method=method)

@@ -1,6 +1,6 @@
 """Strategies: which constructions to try for a demand, best first, one schedule after another."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -39,10 +39,24 @@ LAID_GAP = {"quick": 0.5, "normal": 0.02, "thorough": 0.0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """How much deterministic work to put into one problem."""
+    """How much deterministic work to put into one problem.
+
+    Parameters
+    ----------
+    level
+        Name of the effort.
+    seed
+        Of all random choices.
+    exact
+        Whether the bound counts whole chunks, so that a schedule may well meet it.
+    checkpoint
+        Called before each run; may raise to end the search.
+    """
 
     level: str = "normal"
     seed: int = 0
+    exact: bool = False
+    checkpoint: Callable[[], None] = lambda: None
 
     def greedy_runs(self, deliveries: int) -> int:
         """Greedy runs that the work allows, at least one."""
@@ -51,7 +65,7 @@ class Work:
 
     def wants_greedy(self, finish: int, target: int) -> bool:
         """Whether greedy runs are worth trying after a finish."""
-        return finish > target * (1 + GREEDY_GAP[self.level])
+        return finish > target * (1 + (0 if self.exact else GREEDY_GAP[self.level]))
 
     def wants_trees(self, finish: int, target: int) -> bool:
         """Whether laying trees is worth trying after a finish."""
@@ -64,7 +78,7 @@ class Work:
 
 
 def plans(instance: Instance, *, target: int, work: Work) -> Iterator[Plan]:
-    """Yield plans for an instance, each better than the ones before.
+    """Yield plans for an instance, each better than the ones before, or as good for tenants.
 
     Parameters
     ----------
@@ -76,11 +90,13 @@ def plans(instance: Instance, *, target: int, work: Work) -> Iterator[Plan]:
         How much to try.
     """
     best = 2**61
+    # Of several tenants' plans that end together one may serve the important tenant sooner.
+    tied = len(instance.problem.demand.tenants) > 1
     for plan in _candidates(instance, target=target, work=work):
-        if plan.finish < best:
+        if plan.finish < best or (tied and plan.finish == best):
             best = plan.finish
             yield plan
-        if best <= target:
+        if best <= target and not tied:
             return
 
 
@@ -88,12 +104,20 @@ def _candidates(instance: Instance, *, target: int, work: Work) -> Iterator[Plan
     """Try what suits the demand."""
     table = instance.problem.chunks
     tables = Tables.build(instance)
+    topology = instance.problem.topology
+    if instance.grid is not None and topology.has_profiles and topology.num_switches:
+        # A switch passes data on in an exact epoch, which here depends on when it is sent.
+        return
+    restricted = instance.problem.buffer is not None or not instance.problem.copy
+    if restricted and table.reduce.any():
+        return
     if instance.problem.buffer is not None:
         yield from rigid_plans(instance, tables, target=target, seed=work.seed)
         return
     if not instance.problem.copy:
         yield from _separate_copies(instance, tables, target=target, work=work)
         return
+    tenants = instance.problem.demand.tenants
     copies = not table.reduce.any()
     several = any(len(nodes) > 1 for nodes in _goal_sets(instance.problem))
     stages: Iterator[Plan] = iter(())
@@ -106,7 +130,7 @@ def _candidates(instance: Instance, *, target: int, work: Work) -> Iterator[Plan
     for plan in stages:
         best = min(best, plan.finish)
         yield plan
-    if best == 2**61 or work.wants_trees(best, target):
+    if best == 2**61 or len(tenants) > 1 or work.wants_trees(best, target):
         yield from _laid(instance, tables, target=target, work=work)
 
 
@@ -142,6 +166,7 @@ def _greedy_plans(instance: Instance, tables: Tables, work: Work) -> Iterator[Pl
     found: dict[_Variant, int] = {}
     runs = work.greedy_runs(_num_deliveries(instance.problem))
     for run in range(runs):
+        work.checkpoint()
         variant = variants[run % len(variants)]
         if run >= len(variants) and best is not None and found.get(variant, 2**61) > 1.05 * best:
             continue
@@ -270,7 +295,7 @@ def _laid(instance: Instance, tables: Tables, *, target: int, work: Work) -> Ite
         if plan is None:
             return
         for listed in _listed(instance, plan, target=target, work=work):
-            if best is None or listed.finish < best:
+            if best is None or listed.finish <= best:
                 best = listed.finish
                 yield listed
         if best is not None and not work.wants_trees(best, target):
@@ -295,11 +320,13 @@ def _listed(instance: Instance, plan: Plan, *, target: int, work: Work) -> Itera
     order = precedence(instance, tasks)
     runs = work.listing_runs(3 * len(tasks))
     for key, weight in _keys(instance, tasks, target)[:runs]:
+        work.checkpoint()
         start = schedule_tasks(instance, tasks, key=key, weight=weight, order=order)
         finish = finish_time(tasks, start)
         if finish >= 2**61:
             continue
         yield with_starts(plan, start, finish)
+        work.checkpoint()
         better = justify(instance, tasks, start, rounds=min(8, max(2, runs // 2)), weight=weight)
         yield with_starts(plan, better, finish_time(tasks, better))
 
@@ -323,7 +350,11 @@ def _keys(instance: Instance, tasks: Tasks, target: int) -> list[tuple[IntArray,
     place = generator.permutation(len(table))[tasks.chunk]
     spaced = (place * (0.8 * target / max(1, len(table)))).astype(np.int64) - 2 * tail
     in_order = (tasks.chunk * (0.8 * target / max(1, len(table)))).astype(np.int64) - 2 * tail
+    weight = np.array([float(t.priority) for t in problem.demand.tenants])
+    first = np.unique(-weight, return_inverse=True)[1][table.tenant[tasks.chunk]]
+    important = [(first * (int(tail.max(initial=0)) + 1) - tail, 0.0)] if first.any() else []
     return [
+        *important,
         (-tail * scale + steps, 0.0),
         (-tail, 1.0),
         (spaced, 0.0),

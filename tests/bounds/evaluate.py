@@ -1,0 +1,49 @@
+"""Bounds on every cut and partition of a small network, not only on those worth a look."""
+
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+
+from teccl.bounds import Bound, all_bounds
+from teccl.bounds.allreduce import _partition_bound
+from teccl.bounds.cuts import Cut, cut_bound, cut_estimate
+from teccl.bounds.network import Network
+from teccl.problem import Problem
+from teccl.timegrid import TimeGrid
+
+
+def best_bound(problem: Problem, *, grid: TimeGrid | None = None, fluid: bool = True) -> Bound:
+    """The largest bound of all that the theorems give, for any set of nodes."""
+    network = Network.build(problem, grid=grid, fluid=fluid and grid is None)
+    found = all_bounds(problem, grid=grid, fluid=fluid)
+    for inside in product([False, True], repeat=problem.topology.num_nodes):
+        if any(inside) and not all(inside):
+            estimate = cut_estimate(network, Cut(np.array(inside), str(inside)))
+            if estimate is not None:
+                found.append(cut_bound(network, estimate))
+    return max(found, key=lambda bound: bound.value)
+
+
+def best_partition_bound(problem: Problem) -> int:
+    """The largest partition bound of an AllReduce in picoseconds, whatever the partition."""
+    network = Network.build(problem, fluid=True)
+    members = problem.chunks.sources(0)
+    amount = sum(network.classes.amount)
+    best = 0
+    for labels in _labels(problem.topology.num_nodes):
+        part = np.array(labels)
+        if set(part[members].tolist()) == set(range(max(labels) + 1)):
+            bound = _partition_bound(network, part, amount, "each part")
+            best = max(best, 0 if bound is None else bound.value)
+    return best
+
+
+def _labels(count: int, used: int = 0) -> Iterator[tuple[int, ...]]:
+    """Every way to put nodes into numbered parts or, with -1, outside of all."""
+    if count == 0:
+        yield ()
+        return
+    for label in range(-1, used + 1):
+        for rest in _labels(count - 1, max(used, label + 1)):
+            yield (label, *rest)
