@@ -177,7 +177,9 @@ class Search:
         if self.request.method == "auto" and self._has_spent_its_effort():
             raise SearchStoppedError(Status.FEASIBLE)
         target = self.target
-        if target is not None and best.length <= target * (1 + self.request.gap):
+        meets = target is not None and best.length <= target * (1 + self.request.gap)
+        # Of several tenants' schedules that end together another may be preferred.
+        if meets and len(self.request.demand.tenants) == 1:
             raise SearchStoppedError(Status.FEASIBLE)
 
     def _has_spent_its_effort(self) -> bool:

@@ -379,7 +379,7 @@ def _construct_one(search: Search, problem: Problem, level: Effort) -> None:
             if known is not None and plan.finish > (known.epochs or known.finish_ps):
                 continue
             pending = plan
-            if problem.num_chunks not in search.best:
+            if problem.num_chunks not in search.best or len(problem.demand.tenants) > 1:
                 _offer_plan(search, instance, plan)
                 pending = None
             search.checkpoint()

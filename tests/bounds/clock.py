@@ -119,12 +119,16 @@ class Clock:
         uses: list[Use] = []
         ends: list[tuple[int, int]] = []
         for e, parent in tree:
-            before = 0 if parent is None else offsets[parent] + self.delta(links[tree[parent][0]].alpha)
+            before = (
+                0 if parent is None else offsets[parent] + self.delta(links[tree[parent][0]].alpha)
+            )
             offsets.append(0 if self.hyper else before)
             ways.append(links[e].alpha + (0 if parent is None else ways[parent]))
             uses += self.uses_of(e, size, offsets[-1], slowest)
             if all(up != len(offsets) - 1 for _, up in tree):
-                late = self.delta(ways[-1]) if self.hyper else offsets[-1] + self.delta(links[e].alpha)
+                late = (
+                    self.delta(ways[-1]) if self.hyper else offsets[-1] + self.delta(links[e].alpha)
+                )
                 ends.append((links[e].dst, late + slowest))
         return Hop(links[tree[0][0]].src, tree, tuple(uses), tuple(ends))
 

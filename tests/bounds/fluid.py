@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import csr_array
-
 from tests.bounds.clock import Clock, Tree, circuits
+
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.problem import Problem, SwitchMode
 

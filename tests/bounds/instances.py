@@ -80,11 +80,20 @@ def _contended_problem(rng: random.Random) -> Problem:
         chunks=tuple(chunks),
         ready={rank: rng.choice([0, 2, 3]) * UNIT for rank in late},
     )
-    mode = rng.choice(MODES) if any(is_switch) else {}
     topology = _build(nodes, wires, rng)
-    return Problem(
-        topology=topology, demand=Demand(tenants=(tenant,)), num_chunks=pieces, **mode
-    )
+    return _in_some_mode(rng, topology, Demand(tenants=(tenant,)), pieces)
+
+
+def _in_some_mode(rng: random.Random, topology: Topology, demand: Demand, chunks: int) -> Problem:
+    mode = rng.choice(MODES) if topology.num_switches else {}
+    if mode.get("transit") or mode.get("switch") is SwitchMode.HYPER_EDGE:
+        # No circuit may need a shared capacity twice, so only links that leave GPUs share.
+        links = tuple(
+            replace(link, shares=()) if topology.nodes[link.src].is_switch else link
+            for link in topology.links
+        )
+        topology = replace(topology, links=links)
+    return Problem(topology=topology, demand=demand, num_chunks=chunks, **mode)
 
 
 def _contended_chunk(rng: random.Random, sources: int, gpus: int) -> ExplicitChunk:
@@ -203,9 +212,7 @@ def _build(nodes: list[Node], wires: list[Wire], rng: random.Random) -> Topology
     shared = {"nic": rate / rng.choice([1, 1, 2])} if len(names) > 1 else {}
     # A shared rate slower than a link's must still divide evenly.
     links = tuple(
-        replace(link, bandwidth=rate / 2)
-        if link.shares and rate / link.bandwidth % 2
-        else link
+        replace(link, bandwidth=rate / 2) if link.shares and rate / link.bandwidth % 2 else link
         for link in links
     )
     return Topology(name="random", nodes=tuple(nodes), links=links, shared=shared)
@@ -220,14 +227,15 @@ def _random_problem(rng: random.Random, topology: Topology) -> Problem | None:
     if kind == "explicit":
         tenants = (_explicit(rng, gpus, chunks),)
     elif kind == "tenants":
-        tenants = (_tenant(rng, rng.choice([*COPIES, *SUMS]), ranks, 1), _explicit(rng, gpus, 1, "b"))
+        tenants = (
+            _tenant(rng, rng.choice([*COPIES, *SUMS]), ranks, 1),
+            _explicit(rng, gpus, 1, "b"),
+        )
         chunks = 1
     else:
         tenants = (_tenant(rng, kind, ranks, chunks),)
     tenants = tuple(_with_ready(rng, tenant, ranks) for tenant in tenants)
-    demand = Demand(tenants=tenants)
-    mode = rng.choice(MODES) if topology.num_switches else {}
-    problem = Problem(topology=topology, demand=demand, num_chunks=chunks, **mode)
+    problem = _in_some_mode(rng, topology, Demand(tenants=tenants), chunks)
     # Sums that several want make large programs.
     table = problem.chunks
     has_unions = any(table.reduce[m] and len(table.destinations(m)) > 1 for m in range(len(table)))
@@ -248,8 +256,10 @@ def _tenant(rng: random.Random, name: str, ranks: list[int], chunks: int) -> Ten
     matrix = None
     if name == "alltoallv":
         matrix = tuple(
-            tuple(Fraction(PIECE * chunks * rng.choice([0, 1, 2, 3])) if i != j else Fraction(0)
-                  for j in range(n))
+            tuple(
+                Fraction(PIECE * chunks * rng.choice([0, 1, 2, 3])) if i != j else Fraction(0)
+                for j in range(n)
+            )
             for i in range(n)
         )
         if not any(any(row) for row in matrix):
@@ -285,3 +295,37 @@ def random_epoch(seed: int, problem: Problem) -> Fraction:
     rng = random.Random(seed)
     factor = rng.choice(["1", "1", "1", "2/5", "2/3", "3/2", "2", "3", "5", "7/3", "10"])
     return Fraction(factor) * UNIT * problem.chunk_bytes / PIECE
+
+
+def random_allreduce(seed: int) -> Problem:
+    """An AllReduce without latency on at most four GPUs, perhaps around relays."""
+    rng = random.Random(seed)
+    while True:
+        topology = random_topology(rng)
+        if topology.num_gpus > 4 or topology.num_links > 14:
+            continue
+        links = tuple(replace(link, alpha=Fraction(0)) for link in topology.links)
+        members = rng.randrange(2, topology.num_gpus + 1)
+        ranks = sorted(rng.sample(range(topology.num_gpus), members))
+        demand = Demand(tenants=(_tenant(rng, "allreduce", ranks, 1),))
+        problem = _in_some_mode(rng, replace(topology, links=links), demand, 1)
+        if find_unreachable(problem) is None:
+            return problem
+
+
+def with_profiles(problem: Problem, rng: random.Random) -> Problem:
+    """The problem with bandwidths that change over time, where its mode allows that."""
+    circuits = problem.transit is Transit.CUT_THROUGH or problem.switch is SwitchMode.HYPER_EDGE
+    if circuits and problem.topology.num_switches:
+        return problem
+    links = tuple(
+        replace(
+            link,
+            profile=tuple(
+                (moment * UNIT, link.bandwidth * rng.choice([Fraction(1, 2), 1, 3]))
+                for moment in sorted(rng.sample(range(8), rng.randrange(3)))
+            ),
+        )
+        for link in problem.topology.links
+    )
+    return replace(problem, topology=replace(problem.topology, links=links))

@@ -23,9 +23,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import csr_array
-
 from tests.bounds.clock import Clock, Hop
-from teccl.problem import Problem, SwitchMode
+
+from teccl.problem import SwitchMode
 from teccl.schedule.model import Schedule, send_array
 
 FAR = 10**6

@@ -108,7 +108,6 @@ def test_only_reducing_switches_merge(switch, optimum):
 
 def test_sum_waits_for_all_contributions():
     """On a line the middle adds the far contribution to its own before it sends."""
-    assert exact(collective(net("a b c", "a>b, b>c"), "reduce", chunks=1)) is None
     problem = task(net("a b c", "a>b 1 3, b>c"), wants(((0, 1, 2), (2,), True)))
     assert exact(problem) == 5
 
@@ -136,8 +135,7 @@ def test_solutions_pass_the_checker(seed):
     """What the oracle finds is a correct schedule that ends when it says."""
     oracle = Oracle(Clock(random_problem(seed), UNIT, exact=True))
     optimum = oracle.optimum()
-    if optimum is None:
-        pytest.skip("a circuit would hold a shared capacity twice")
+    assert optimum is not None
     schedule = to_schedule(oracle, oracle.starts(optimum) or [])
     assert verify(schedule) == ()
     assert schedule.finish_ps <= optimum * UNIT * 10**12
@@ -152,7 +150,7 @@ def test_nothing_beats_the_oracle(seed):
     optimum = Oracle(Clock(problem, UNIT)).optimum()
     found = list(plans(instance, target=0, work=Work(level="quick")))
     good = [plan for plan in found if not verify(realise(instance, plan, method="construct"))]
-    assert optimum is not None or not good
+    assert optimum is not None
     assert all(plan.finish >= optimum for plan in good)
 
 

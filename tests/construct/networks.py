@@ -44,7 +44,9 @@ def random_network(rng: random.Random) -> Topology:
         for i, kind in enumerate(kinds)
     )
     pairs = _random_pairs(rng, nodes)
-    rates = [Fraction(rate) * GB for rate in rng.choice([["25"], ["25", "50"], ["10", "12.5", "100/3"]])]
+    rates = [
+        Fraction(rate) * GB for rate in rng.choice([["25"], ["25", "50"], ["10", "12.5", "100/3"]])
+    ]
     alphas = rng.choice([[0], [700], [0, 100, 700], [1300, 2600]])
     shares = rng.random() < 0.15
     links = tuple(

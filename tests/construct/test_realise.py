@@ -82,7 +82,6 @@ def test_profiles_verify(collective: str) -> None:
     verified(made, best_plan(made, level="quick"))
 
 
-@pytest.mark.xfail(reason="schedules on links with a profile lose their epochs")
 def test_profiles_verify_on_the_grid() -> None:
     """On a grid, too, where the rate at an epoch's start counts."""
     made = make_instance(profiled(), "allgather", "16KB", epoch="1us")
@@ -98,7 +97,6 @@ def test_replay_is_never_later() -> None:
     assert np.array_equal(np.sort(replay.schedule.sends["link"]), np.sort(schedule.sends["link"]))
 
 
-@pytest.mark.xfail(reason="joined passages enter a switch twice by different links")
 @pytest.mark.parametrize("transit", list(Transit))
 def test_joined_passages_are_trees(transit: Transit) -> None:
     """Where several ways lead to a switch, one passage enters it once."""

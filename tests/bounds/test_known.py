@@ -1,0 +1,358 @@
+"""Bounds worked out by hand, mistakes that look like bounds, and relations between bounds."""
+
+import random
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from tests.bounds.instances import random_problem
+from tests.check.helpers import US, net, rate, seconds, task, wants, with_profile
+
+from teccl.bounds import all_bounds, summarise
+from teccl.demand import Demand
+from teccl.problem import Problem, SwitchMode, Transit
+from teccl.timegrid import TimeGrid
+from teccl.topology import Topology
+
+
+def collective(spec: str | Topology, name: str, size: str | int, **options) -> Problem:
+    demand = Demand.collective(name, size=size)
+    return Problem(topology=Topology.parse(spec), demand=demand, **options)
+
+
+def physical_us(problem: Problem) -> Fraction:
+    """The physical bound in microseconds."""
+    return Fraction(summarise(problem).physical_ps, US)
+
+
+def whole_us(problem: Problem) -> Fraction:
+    """The bound for the given chunks in microseconds."""
+    return Fraction(summarise(problem, given_chunks=True).chunk_ps or 0, US)
+
+
+def epochs(problem: Problem, epoch: str) -> int | None:
+    return summarise(problem, grid=TimeGrid.build(problem, epoch)).epochs
+
+
+# Values on machines
+
+
+@pytest.mark.parametrize(
+    ("size", "epoch", "bound"), [("1GB", "1250us", 35), ("64KB", "0.08us", 76)]
+)
+def test_grid_bound_of_the_papers_rows(size, epoch, bound):
+    """Eight chunks cross between NDv2 chassis at a quarter of the speed within them.
+
+    At 1 GB latency is negligible: one epoch to the gate, eight of four on the link, two hops on,
+    the last crossing included. At 64 KB the chunks that start at the gate have no head.
+    """
+    assert epochs(collective("ndv2:chassis=2", "allgather", size), epoch) == bound
+
+
+def test_physical_bound_of_a_small_allgather_on_two_chassis():
+    """Seven of eight chunks reach the gate after 0.7 us and still need 2.7 us behind it."""
+    problem = collective("ndv2:chassis=2", "allgather", "64KB")
+    assert physical_us(problem) == Fraction("0.7") + 7 * Fraction("0.32") + Fraction("2.7")
+
+
+@pytest.mark.parametrize(
+    ("spec", "bound"),
+    [
+        # 14 * 256 MB into eight GPUs of 150 GB/s each.
+        ("dgx1:alpha=0", Fraction(14 * 256_000, 1200)),
+        # 2 * 256 MB into two chassis of 12.5 GB/s each.
+        ("ndv2:chassis=2,alpha=0", Fraction(20480)),
+        # 6 * 256 MB into four chassis of 12.5 GB/s each.
+        ("ndv2:chassis=4,alpha=0", Fraction(30720)),
+        # 62 * 256 MB into 32 GPUs of 131.25 GB/s each.
+        ("dgx2:chassis=2,alpha=0", Fraction(62 * 256_000, 4200)),
+    ],
+)
+def test_allreduce_of_256_megabytes(spec, bound):
+    """Every part of the best partition receives its share twice over."""
+    found = physical_us(collective(spec, "allreduce", "256MB"))
+    assert bound - Fraction(1, US) <= found <= bound
+
+
+def test_alltoall_between_the_quads_of_a_dgx1():
+    """Sixteen pieces of 32 MB go each way between the quads, at 25 GB/s over six of the links."""
+    found = physical_us(collective("dgx1:alpha=0", "alltoall", "256MB"))
+    assert found == Fraction(16 * 32_000 * US, 150) // 1 / US
+
+
+@pytest.mark.parametrize("chunks", [1, 2, 3])
+def test_dgx1_needs_one_epoch_more_than_chunks(chunks):
+    """A GPU takes in seven chunks of each piece over six slots an epoch, at alpha zero."""
+    size = f"{200 * chunks}KB"
+    problem = collective("dgx1:alpha=0", "allgather", size, num_chunks=chunks)
+    assert epochs(problem, "slowest") == chunks + 1
+
+
+# Mistakes that look like bounds
+
+
+def test_parallel_links_share_the_bytes():
+    """Two parallel links take alpha + b/2C, not alpha + b/C."""
+    problem = task(net("a b", "a>b 1 3, a>b 1 3"), wants(((0,), (1,))))
+    assert physical_us(problem) == Fraction("3.5")
+
+
+def test_the_near_way_may_be_the_thin_one():
+    """The least latency and the width of its link do not add up to a bound."""
+    problem = task(net("a b", "a>b 1/1000 0, a>b 1 4"), wants(((0,), (1,))))
+    assert physical_us(problem) < 5
+
+
+def test_fluid_pays_transmission_once():
+    """Over two hops fluid data takes the latencies and one transmission."""
+    problem = task(net("a b c", "a>b 1 2, b>c 1 2"), wants(((0,), (2,))))
+    assert physical_us(problem) == 5
+
+
+def test_whole_chunks_pay_transmission_per_hop():
+    """A whole chunk must arrive before it goes on."""
+    problem = task(net("a b c", "a>b 1 2, b>c 1 2"), wants(((0,), (2,))))
+    assert whole_us(problem) == 6
+
+
+def test_a_source_sends_its_share_once():
+    """A slow output of an AllGather source carries its share, not one copy per destination."""
+    topology = net("a b c d", "b-c, c-d, b-d, b>a, c>a, d>a, a>b 1/5")
+    assert physical_us(collective(topology, "allgather", 4000)) == 5
+
+
+def test_a_chunk_may_cross_a_cut_twice():
+    """Destinations far apart behind different links are each near to one of them."""
+    problem = task(net("a b c", "a>b, a>c, b-c 1 10"), wants(((0,), (1, 2))))
+    assert physical_us(problem) == 1
+
+
+def test_far_data_may_wait_for_near_data():
+    """A link is busy from the first that can reach it to the last that may leave it.
+
+    What starts at once and goes on for 10 us crosses first, what comes after 10 us and ends there
+    second: the latencies around the link overlap.
+    """
+    topology = net("a b c d u v", "a>u, c>u 1 10, u>v 1/10, v>b 1 10, v>d")
+    assert physical_us(task(topology, wants(((0,), (1,)), ((2,), (3,))))) == 20
+
+
+def test_allreduce_on_a_line_is_not_two_phases():
+    """Reduce and broadcast overlap on a line: S/B, where ReduceScatter plus AllGather take 4S/3B."""
+    problem = collective(net("a b c", "a-b, b-c"), "allreduce", 3000)
+    assert physical_us(problem) == 3
+
+
+def test_a_relay_that_combines_saves_entries():
+    """Members around a hub that is a GPU finish an AllReduce in S/C."""
+    topology = net("a b c d hub", "a-hub, b-hub, c-hub, d-hub")
+    demand = Demand.collective("allreduce", size=4000, ranks=[0, 1, 2, 3])
+    assert physical_us(Problem(topology=topology, demand=demand)) == 4
+
+
+def test_a_plain_switch_combines_nothing():
+    """Around a switch that does not reduce, every member takes in its share twice over."""
+    topology = net("a b c d | s", "a-s, b-s, c-s, d-s")
+    assert physical_us(collective(topology, "allreduce", 4000)) == 6
+
+
+def test_a_reducing_switch_combines():
+    """Around a switch that reduces, S goes in and S comes out."""
+    topology = net("a b c d | s+", "a-s, b-s, c-s, d-s")
+    assert physical_us(collective(topology, "allreduce", 4000)) == 4
+
+
+def test_what_a_holder_inside_has_need_not_cross():
+    """A chunk that someone on the near side holds stays out of the cut."""
+    problem = task(net("a b c", "a>b 1/100, c>b"), wants(((0, 2), (1,))))
+    assert physical_us(problem) < 2
+
+
+# Modes
+
+
+def test_circuits_of_half_the_rate_go_side_by_side():
+    """Two slow inputs share a fast output, which is no second transmission after the first."""
+    topology = net("a b c | s", "a>s 1/2, b>s 1/2, s>c")
+    problem = task(topology, wants(((0,), (2,)), ((1,), (2,))), transit=Transit.CUT_THROUGH)
+    assert whole_us(problem) == 2
+
+
+def test_circuits_of_half_the_rate_go_side_by_side_on_the_grid():
+    """The same in epochs: two circuits of two epochs each fill the output together."""
+    topology = net("a b c | s", "a>s 1/2, b>s 1/2, s>c")
+    problem = task(topology, wants(((0,), (2,)), ((1,), (2,))), transit=Transit.CUT_THROUGH)
+    assert epochs(problem, "1us") == 2
+
+
+def test_output_of_a_circuit_is_one_machine():
+    """Three chunks over one output take three transmissions, begun after the input's latency."""
+    topology = net("a b c d | s", "a>s 1 2, b>s 1 2, c>s 1 2, s>d")
+    chunks = [((i,), (3,)) for i in range(3)]
+    assert whole_us(task(topology, wants(*chunks), transit=Transit.CUT_THROUGH)) == 5
+
+
+def test_hyper_edges_hold_both_ports_from_the_start():
+    """What has a long way to the switch holds the output early, so latencies overlap.
+
+    From a in [0, 4] and from b, which is ready at 4, in [4, 8]; both arrive at 9.
+    """
+    topology = net("a b c | s", "a>s 1/4 5, b>s 1/4 1, s>c 1/4 0")
+    tenant = wants(((0,), (2,)), ((1,), (2,)), ready={1: 4})
+    assert physical_us(task(topology, tenant, switch=SwitchMode.HYPER_EDGE)) <= 9
+
+
+def test_output_of_hyper_edges_is_one_machine():
+    """Three chunks over one output port take three transmissions and both latencies."""
+    topology = net("a b c d | s", "a>s 1 2, b>s 1 2, c>s 1 2, s>d 1 1")
+    chunks = [((i,), (3,)) for i in range(3)]
+    assert whole_us(task(topology, wants(*chunks), switch=SwitchMode.HYPER_EDGE)) == 6
+
+
+def test_hyper_edges_round_the_sum_of_latencies():
+    """Two latencies of 0.6 epochs are two epochs as a hyper-edge and would be one each apart."""
+    topology = net("a b | s", "a>s 1 0.6, s>b 1 0.6")
+    problem = task(topology, wants(((0,), (1,))), switch=SwitchMode.HYPER_EDGE)
+    bound = epochs(problem, "1us")
+    assert bound is not None
+    assert bound <= 3
+
+
+def test_a_rising_profile_counts_with_its_best_rate():
+    """A link that gets four times as fast after 1 us ends 1.75 us after the start, no later."""
+    topology = with_profile(net("a b", "a>b 1/4"), "a>b", (1, 1))
+    assert physical_us(task(topology, wants(((0,), (1,))))) <= Fraction(7, 4)
+
+
+def test_shared_capacities_bind_like_one_link():
+    """Two outputs behind one card of 1 GB/s take turns."""
+    topology = net("a b c", "a>b 1 1 /nic, a>c 1 1 /nic", {"nic": "1"})
+    assert physical_us(task(topology, wants(((0,), (1,)), ((0,), (2,))))) == 3
+
+
+def test_late_data_delays_the_bound():
+    """Data that is ready after 5 us still has its way to go."""
+    problem = task(net("a b", "a>b 1 1"), wants(((0,), (1,)), ready={0: 5}))
+    assert physical_us(problem) == 7
+
+
+def test_another_holder_may_be_ready_first():
+    """Only the earliest of several holders counts."""
+    problem = task(net("a b c", "a>c, b>c"), wants(((0, 1), (2,)), ready={0: 50}))
+    assert physical_us(problem) <= 1
+
+
+def test_every_contribution_counts():
+    """A sum waits for its last contribution."""
+    tenant = wants(((0, 1, 2), (2,), True), ready={0: 50})
+    assert physical_us(task(net("a b c", "a>c, b>c"), tenant)) == 51
+
+
+def test_a_network_without_links_has_a_bound():
+    """Where nothing has to move the bound is zero, links or not."""
+    topology = Topology(name="apart", nodes=net("a b", "a>b").nodes, links=())
+    assert summarise(task(topology, wants(((0,), (0,))))).physical_ps == 0
+
+
+@pytest.mark.parametrize("collective_name", ["allgather", "reducescatter", "allreduce"])
+def test_bounds_round_down(collective_name):
+    """A third of a picosecond never rounds up."""
+    topology = net("a b c", "a-b 3, b-c 3, a-c 3")
+    problem = collective(topology, collective_name, 1000)
+    bound = summarise(problem)
+    exact = {"allgather": 2, "reducescatter": 2, "allreduce": 4}[collective_name]
+    assert bound.physical_ps == exact * 1000 * 1000 // (3 * 2 * 3)
+
+
+# Relations
+
+
+def relabelled(problem: Problem, order: list[int]) -> Problem:
+    """The problem with its nodes in another order and everything else moved along."""
+    topology = problem.topology
+    place = {old: new for new, old in enumerate(order)}
+    nodes = tuple(topology.nodes[old] for old in order)
+    links = tuple(
+        replace(link, src=place[link.src], dst=place[link.dst]) for link in topology.links[::-1]
+    )
+    moved = replace(topology, nodes=nodes, links=links)
+    rank = [moved.gpus.tolist().index(place[int(node)]) for node in topology.gpus]
+    tenants = []
+    for tenant in problem.demand.tenants:
+        chunks = tenant.chunks and tuple(
+            chunk._replace(
+                sources=tuple(rank[r] for r in chunk.sources),
+                destinations=tuple(rank[r] for r in chunk.destinations),
+            )
+            for chunk in tenant.chunks
+        )
+        ranks = tenant.ranks and tuple(rank[r] for r in tenant.ranks)
+        root = None if tenant.root is None else rank[tenant.root]
+        ready = {rank[r]: time for r, time in tenant.ready.items()}
+        tenants.append(replace(tenant, chunks=chunks, ranks=ranks, root=root, ready=ready))
+    return replace(problem, topology=moved, demand=Demand(tenants=tuple(tenants)))
+
+
+@pytest.mark.parametrize("seed", range(0, 80, 2))
+def test_names_do_not_matter(seed):
+    """Bounds that need no dual prices are the same whatever the order of nodes and links."""
+    problem = random_problem(seed)
+    order = list(range(problem.topology.num_nodes))
+    random.Random(seed).shuffle(order)
+    other = relabelled(problem, order)
+    for options in ({}, {"fluid": False}):
+        first, second = (
+            max(b.value for b in all_bounds(p, **options) if b.kind != "lengths")
+            for p in (problem, other)
+        )
+        assert first == second
+
+
+@pytest.mark.parametrize("seed", range(200, 260))
+def test_twice_the_speed_halves_the_time(seed):
+    """Doubled bandwidths and halved latencies and ready times halve the physical bound."""
+    problem = random_problem(seed)
+    topology = problem.topology
+    links = tuple(
+        replace(link, bandwidth=link.bandwidth * 2, alpha=link.alpha / 2) for link in topology.links
+    )
+    shared = {name: bandwidth * 2 for name, bandwidth in topology.shared.items()}
+    tenants = tuple(
+        replace(tenant, ready={rank: time / 2 for rank, time in tenant.ready.items()})
+        for tenant in problem.demand.tenants
+    )
+    faster = replace(
+        problem,
+        topology=replace(topology, links=links, shared=shared),
+        demand=Demand(tenants=tenants),
+    )
+    before, after = summarise(problem).physical_ps, summarise(faster).physical_ps
+    assert abs(before - 2 * after) <= 2
+
+
+@pytest.mark.parametrize("seed", range(300, 360))
+def test_whole_chunks_are_no_faster_than_fluid(seed):
+    """The bound for given chunks is at least the physical one."""
+    summary = summarise(random_problem(seed), given_chunks=True)
+    assert (summary.chunk_ps or 0) >= summary.physical_ps > 0
+
+
+@pytest.mark.parametrize("spec", ["ring:gpus=5", "dgx1", "ndv2:chassis=2", "dgx2", "mesh:dims=3x4"])
+def test_reducescatter_is_allgather_backwards(spec):
+    """The bound of a ReduceScatter is that of the AllGather on the transposed network."""
+    forward = collective(spec, "reducescatter", "1MB")
+    backward = collective(Topology.parse(spec).transposed(), "allgather", "1MB")
+    assert physical_us(forward) == physical_us(backward)
+
+
+@pytest.mark.parametrize("latency", ["0", "1", "5"])
+def test_latency_is_paid_once_by_an_allreduce(latency):
+    """An AllReduce between two GPUs takes one diameter, not two."""
+    problem = collective(net("a b", f"a-b 1 {latency}"), "allreduce", 1000)
+    assert physical_us(problem) == 1 + Fraction(latency)
+
+
+def test_profiles_are_integrated_at_their_best():
+    """Rates and times in the profile of a helper are those of the network."""
+    assert seconds(1) == Fraction(1, 10**6)
+    assert rate(1) == 10**9

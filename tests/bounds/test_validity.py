@@ -1,0 +1,210 @@
+"""No bound exceeds what can be reached: exact optima, fluid limits, and schedules of any chunking.
+
+Small networks are checked on every cut and partition. A seeded sample runs always; `make test-slow`
+runs the full counts.
+"""
+
+import random
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from tests.bounds.clock import Clock
+from tests.bounds.evaluate import best_bound, best_partition_bound
+from tests.bounds.fluid import allreduce_seconds, can_finish, transposed
+from tests.bounds.instances import (
+    UNIT,
+    random_allreduce,
+    random_epoch,
+    random_problem,
+    with_profiles,
+)
+from tests.bounds.oracle import Oracle, OutOfTimeError
+
+from teccl.bounds import summarise
+from teccl.check import simulate, verify
+from teccl.construct.baselines import build_baseline, serving_baselines
+from teccl.construct.instance import Instance
+from teccl.construct.realise import realise
+from teccl.construct.strategies import Work, plans
+from teccl.errors import MethodError
+from teccl.problem import Problem
+from teccl.timegrid import TimeGrid
+
+UNIT_PS = int(UNIT * 10**12)
+SECONDS = 30.0
+# Seeds of a batch; the sample's stay clear of them.
+BATCH = 50
+BATCHES = range(100, 140)
+SAMPLE = range(40)
+
+
+def batch(number: int) -> range:
+    return range(number * BATCH, (number + 1) * BATCH)
+
+
+def reachable(problem: Problem, unit: Fraction, horizon: int, *, exact: bool) -> bool | None:
+    """Whether some schedule ends within a horizon, None if that was not decided in time."""
+    try:
+        return (
+            Oracle(Clock(problem, unit, exact=exact), seconds=SECONDS).starts(horizon) is not None
+        )
+    except OutOfTimeError:
+        return None
+
+
+def grid_verdict(seed: int) -> bool | None:
+    """Whether a schedule with fewer epochs than the grid bound exists."""
+    problem = random_problem(seed)
+    grid = TimeGrid(problem=problem, epoch=random_epoch(seed, problem))
+    bound = best_bound(problem, grid=grid).value
+    assert bound >= (summarise(problem, grid=grid).epochs or 0) > 0
+    return reachable(problem, grid.epoch, bound - 1, exact=False)
+
+
+def chunk_verdict(seed: int) -> bool | None:
+    """Whether a schedule of whole chunks that ends before the bound for them exists."""
+    problem = random_problem(seed)
+    bound = best_bound(problem, fluid=False).value
+    summary = summarise(problem, given_chunks=True).chunk_ps or 0
+    units = -(-max(bound, summary) // UNIT_PS)
+    return reachable(problem, UNIT, units - 1, exact=True)
+
+
+def fluid_verdict(seed: int) -> bool:
+    """Whether fluid data can be delivered before the physical bound, in steps of half a unit."""
+    problem = random_problem(seed)
+    bound = best_bound(problem).value
+    if problem.has_reductions:
+        table = problem.chunks
+        one_goal = all(len(table.destinations(m)) == 1 for m in range(len(table)))
+        if not (table.reduce.all() and one_goal and len(table.sizes) == 1):
+            return False
+        if problem.demand.has_ready_times:
+            return False
+        problem = transposed(problem)
+    steps = -(-bound * 2 // UNIT_PS)
+    return steps > 0 and can_finish(problem, UNIT / 2, steps - 1)
+
+
+def undercut(verdicts: dict[int, bool | None]) -> list[int]:
+    """Seeds whose bound was undercut; nearly all must have been decided."""
+    undecided = [seed for seed, verdict in verdicts.items() if verdict is None]
+    assert len(undecided) <= len(verdicts) // 20, undecided
+    return [seed for seed, verdict in verdicts.items() if verdict]
+
+
+def test_grid_bounds_hold_on_a_sample():
+    """No schedule needs fewer epochs than the grid bound."""
+    assert undercut({seed: grid_verdict(seed) for seed in SAMPLE}) == []
+
+
+def test_chunk_bounds_hold_on_a_sample():
+    """No schedule of the given whole chunks ends before the bound for them."""
+    assert undercut({seed: chunk_verdict(seed) for seed in SAMPLE}) == []
+
+
+def test_physical_bounds_hold_against_fluid_on_a_sample():
+    """Fluid data cannot be delivered before the physical bound."""
+    assert [seed for seed in SAMPLE if fluid_verdict(seed)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", BATCHES)
+def test_grid_bounds_hold(number):
+    """No schedule needs fewer epochs than the grid bound."""
+    assert undercut({seed: grid_verdict(seed) for seed in batch(number)}) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", BATCHES)
+def test_chunk_bounds_hold(number):
+    """No schedule of the given whole chunks ends before the bound for them."""
+    assert undercut({seed: chunk_verdict(seed) for seed in batch(number)}) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", BATCHES)
+def test_physical_bounds_hold_against_fluid(number):
+    """Fluid data cannot be delivered before the physical bound."""
+    assert [seed for seed in batch(number) if fluid_verdict(seed)] == []
+
+
+def allreduce_excess(seed: int) -> bool:
+    """Whether a bound of an AllReduce without latency exceeds the best mixture of trees."""
+    problem = random_allreduce(seed)
+    bound = max(best_bound(problem).value, best_partition_bound(problem))
+    return bound > allreduce_seconds(problem) * 1e12 * (1 + 1e-9) + 1
+
+
+def test_allreduce_bounds_hold_against_trees_on_a_sample():
+    """No partition or cut bound exceeds the time of the best trees to and from roots."""
+    assert [seed for seed in range(30) if allreduce_excess(seed)] == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(10))
+def test_allreduce_bounds_hold_against_trees(number):
+    """No partition or cut bound exceeds the time of the best trees to and from roots."""
+    assert [seed for seed in batch(number) if allreduce_excess(seed)] == []
+
+
+def best_finish_ps(problem: Problem) -> int | None:
+    """Earliest end of the verified schedules that constructions and baselines make."""
+    instance = Instance.build(problem)
+    found = [
+        realise(instance, plan, method="construct")
+        for plan in plans(instance, target=0, work=Work(level="quick"))
+    ]
+    for name in serving_baselines(problem):
+        try:
+            found.append(build_baseline(name, problem))
+        except MethodError:
+            continue
+    ends = [simulate(schedule).finish_ps for schedule in found if not verify(schedule)]
+    return min(ends, default=None)
+
+
+def shortfalls(problem: Problem, counts: tuple[int, ...]) -> tuple[list[str], int]:
+    """Chunk counts whose schedules end before a bound, and the number of schedules looked at."""
+    physical = best_bound(problem).value
+    wrong, seen = [], 0
+    for count in counts:
+        cut = replace(problem, num_chunks=count)
+        if len(cut.chunks) > 100:
+            continue
+        end = best_finish_ps(cut)
+        if end is None:
+            continue
+        seen += 1
+        whole = summarise(cut, given_chunks=True)
+        if end < physical or end < (whole.chunk_ps or 0):
+            wrong.append(f"{count} chunks end at {end} ps")
+    return wrong, seen
+
+
+def check_schedules(seeds: range, counts: tuple[int, ...]) -> None:
+    """Check bounds against schedules; every third problem has bandwidths that change."""
+    wrong, seen = {}, 0
+    for seed in seeds:
+        problem = random_problem(seed)
+        if seed % 3 == 0:
+            problem = with_profiles(problem, random.Random(seed))
+        late, count = shortfalls(problem, counts)
+        seen += count
+        if late:
+            wrong[seed] = late
+    assert wrong == {}
+    assert seen > len(seeds)
+
+
+def test_physical_bounds_hold_at_any_number_of_chunks_on_a_sample():
+    """No verified schedule ends before the physical bound, however finely data is cut."""
+    check_schedules(range(1000, 1020), (1, 4, 16))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", BATCHES)
+def test_physical_bounds_hold_at_any_number_of_chunks(number):
+    """No verified schedule ends before the physical bound, however finely data is cut."""
+    check_schedules(batch(number), (1, 2, 3, 4, 8, 16))
