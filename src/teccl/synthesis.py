@@ -18,7 +18,7 @@ from teccl.construct.baselines import BASELINES, build_baseline, serving_baselin
 from teccl.demand import Collective, Demand
 from teccl.errors import MethodError, ProblemError, ScheduleError
 from teccl.problem import Problem, SwitchMode, Transit
-from teccl.progress import CancelToken, ProgressCallback
+from teccl.progress import CancelToken, Progress, ProgressCallback
 from teccl.reachability import find_unreachable
 from teccl.request import (
     GRID_METHODS,
@@ -203,6 +203,9 @@ def run(
     if request.method not in BASELINES:
         from teccl.construct.warmup import load_kernels
 
+        if progress is not None:
+            note = "loading compiled kernels; the first time after installation they are compiled"
+            progress(Progress(phase="kernels", message=note))
         load_kernels(problem)
     search = Search(request=request, started=time.perf_counter(), progress=progress, cancel=cancel)
     obstacle = find_unreachable(problem)
@@ -438,6 +441,8 @@ def _restart(search: Search) -> None:
             f"ask for {start.problem.demand.title} with --chunks {start.problem.num_chunks} "
             "and its other options"
         )
+    if verify(start):
+        raise ScheduleError("the schedule to start from does not verify; run teccl verify on it")
     try:
         schedule = simulate(start, topology=problem.topology).schedule
     except ScheduleError as reason:
@@ -459,7 +464,8 @@ def _baseline(name: str, search: Search) -> None:
 
 def _unavailable(name: str, search: Search) -> None:
     names = serving_baselines(search.request.problem(search.request.chunks or 1))
-    raise MethodError(f"method {name} is not available yet; use {', '.join(['auto', *names])}")
+    others = ", ".join(["auto", "construct", *names])
+    raise MethodError(f"method {name} is not available yet; use {others}")
 
 
 METHODS: dict[str, Method] = {

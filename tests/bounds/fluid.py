@@ -89,7 +89,7 @@ def can_finish(problem: Problem, unit: Fraction, horizon: int) -> bool:
                 for place in (e, *problem.topology.links[e].shares):
                     loads[place, k + offset].append((column, busy))
         for goal in commodity.wanted:
-            _flow_rows(rows, problem, commodity, goal, carried, horizon)
+            _flow_rows(rows, problem, commodity, goal, carried=carried, horizon=horizon)
     for terms in loads.values():
         rows.at_most(terms, 1.0)
     return rows.least({}) is not None
@@ -100,6 +100,7 @@ def _flow_rows(
     problem: Problem,
     commodity: Commodity,
     goal: int,
+    *,
     carried: dict[tuple[Way, int], int],
     horizon: int,
 ) -> None:

@@ -16,9 +16,8 @@ of one twice over; that is easier than a real sum, so the optimum found is a low
 """
 
 from collections import defaultdict
-from fractions import Fraction
 from math import lcm
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
@@ -27,6 +26,9 @@ from tests.bounds.clock import Clock, Hop
 
 from teccl.problem import SwitchMode
 from teccl.schedule.model import Schedule, send_array
+
+if TYPE_CHECKING:
+    from fractions import Fraction
 
 FAR = 10**6
 
@@ -203,7 +205,7 @@ class _Attempt:
                     self.program.at_most([*((c, 1) for c in group), *held], 0)
 
     def _sum_rows(self, m: int) -> None:
-        """Add the in-tree of a sum: a GPU sends at most once, after all arrivals; switches pass on."""
+        """Add the in-tree of a sum: a GPU sends once, after all arrivals; switches pass on."""
         table, topology = self.problem.chunks, self.problem.topology
         (root,) = table.destinations(m).tolist()
         for node in range(topology.num_nodes):

@@ -3,6 +3,7 @@
 import random
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.problem import Problem, SwitchMode, Transit
@@ -74,7 +75,7 @@ def _random_pairs(rng: random.Random, nodes: tuple[Node, ...]) -> list[tuple[int
     if hubs and rng.random() < 0.5:
         for i, leaf in enumerate(leaves):
             pairs += [(leaf, hubs[i % len(hubs)]), (hubs[i % len(hubs)], leaf)]
-        for a, b in zip(hubs, hubs[1:], strict=False):
+        for a, b in pairwise(hubs):
             pairs += [(a, b), (b, a)]
     else:
         pairs += zip(order, [*order[1:], order[0]], strict=True)
@@ -110,6 +111,11 @@ def random_problem(seed: int) -> Problem:
         if topology.num_switches:
             mode["switch"] = rng.choice(list(SwitchMode))
             mode["transit"] = rng.choice(list(Transit))
+        restriction = rng.random()
+        if restriction < 0.06:
+            mode["buffer"] = rng.choice([0, 1, 3])
+        elif restriction < 0.12:
+            mode["copy"] = False
         chunks = rng.choice([1, 1, 2, 3, 5])
         demand = _random_demand(rng, topology.num_gpus)
         problem = Problem(topology=topology, demand=demand, num_chunks=chunks, **mode)

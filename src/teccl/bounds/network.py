@@ -254,10 +254,14 @@ def _pools(
 ) -> tuple[tuple[IntArray, Fraction, int, int], ...]:
     """Links of each shared capacity with its rate in bytes per picosecond, hold and slots."""
     pools = []
-    for name, rate in problem.topology.shared.items():
+    topology = problem.topology
+    fastest = [max(r for _, r in topology.rate_steps(link)) for link in topology.links]
+    for name, capacity in topology.shared.items():
         members = [i for i, link in enumerate(problem.topology.links) if name in link.shares]
         if len(members) < 2:
             continue
+        # They take turns, each at its own rate, so the fastest of them limits the pool too.
+        rate = min(capacity, max(fastest[i] for i in members))
         if grid is not None:
             hold, slots = grid.epochs_to_send(rate), grid.chunks_per_epoch(rate)
         else:

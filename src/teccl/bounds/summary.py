@@ -1,5 +1,7 @@
 """All bounds of a problem, and the summary that results carry."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from teccl.bounds.allreduce import partition_bounds
@@ -8,6 +10,7 @@ from teccl.bounds.cuts import cut_bound, cut_estimate
 from teccl.bounds.lengths import length_bounds
 from teccl.bounds.model import Bound
 from teccl.bounds.network import FAR, Network
+from teccl.demand import Collective, Demand, ExplicitChunk
 from teccl.problem import Problem
 from teccl.schedule import BoundSummary
 from teccl.timegrid import TimeGrid
@@ -37,7 +40,7 @@ def all_bounds(
     most_cuts
         Cuts to evaluate exactly, those that floating point finds tightest; None for all.
     """
-    network = Network.build(problem, grid=grid, fluid=fluid and grid is None)
+    network = Network.build(separate_copies(problem), grid=grid, fluid=fluid and grid is None)
     bounds = [_pair_bound(network), *partition_bounds(network)]
     estimates = [cut_estimate(network, cut) for cut in candidate_cuts(network)]
     found = sorted((e for e in estimates if e is not None), key=lambda e: -e.value)
@@ -65,6 +68,36 @@ def summarise(
         epochs=None if epochs is None else epochs.value,
         certificate=winner.certificate,
     )
+
+
+def separate_copies(problem: Problem) -> Problem:
+    """Return the demand as bounds see it: without copying every destination has its own data."""
+    if problem.copy or problem.has_reductions:
+        return problem
+    tenants = []
+    for tenant in problem.demand.tenants:
+        blocks = list(tenant.blocks(problem.topology.num_gpus))
+        if len({block.size for block in blocks}) > 1:
+            # Blocks of different sizes occur where each has one destination already.
+            tenants.append(tenant)
+            continue
+        chunks = tuple(
+            ExplicitChunk(block.sources, (rank,))
+            for block in blocks
+            for rank in block.destinations
+            if rank not in block.sources
+        )
+        tenants.append(
+            replace(
+                tenant,
+                collective=Collective.EXPLICIT,
+                chunks=chunks,
+                size=blocks[0].size,
+                root=None,
+                matrix=None,
+            )
+        )
+    return replace(problem, demand=Demand(tenants=tuple(tenants)))
 
 
 def _pair_bound(network: Network) -> Bound:

@@ -87,7 +87,7 @@ def topology_from_dict(
     shared = _read_shared(top.get("shared", {}), where)
     name = files.expect_text(top.get("name", default_name), f"{where}: name", TopologyError)
     links: list[Link] = []
-    finder = _NodeFinder(nodes, where)
+    finder = _NodeFinder(name, nodes)
     for i, entry in enumerate(files.expect_list(top["links"], f"{where}: links", TopologyError)):
         links += _read_link(entry, f"{where}: links[{i}]", finder)
     return Topology(name=name, nodes=nodes, links=tuple(links), shared=shared)
@@ -96,9 +96,8 @@ def topology_from_dict(
 class _NodeFinder:
     """Turns node names and rank numbers of a file into indices."""
 
-    def __init__(self, nodes: tuple[Node, ...], where: str) -> None:
-        self._topology = Topology(name="nodes", nodes=nodes, links=())
-        self._where = where
+    def __init__(self, name: str, nodes: tuple[Node, ...]) -> None:
+        self._topology = Topology(name=name, nodes=nodes, links=())
 
     def __call__(self, value: Any, where: str) -> int:
         is_rank = type(value) is int and 0 <= value < MAX_NODES

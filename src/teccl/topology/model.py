@@ -295,7 +295,7 @@ class Topology:
             if factor <= 0:
                 raise TopologyError(
                     f"degrade {spec}: factor {factor} is not positive; "
-                    "use without_links for a link that is down"
+                    "remove a link that is down (--without-link)"
                 )
             for i in self.find_links(spec):
                 link = links[i]
