@@ -1,5 +1,6 @@
 """Search: the best schedules found so far, and when to stop looking for better ones."""
 
+import contextlib
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -91,6 +92,15 @@ class Search:
     def elapsed_s(self) -> float:
         """Seconds since the start."""
         return time.perf_counter() - self.started
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stop the clock, for work that is not part of solving, such as compiling."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.started += time.perf_counter() - begin
 
     @property
     def incumbent(self) -> Candidate | None:

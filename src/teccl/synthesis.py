@@ -365,8 +365,12 @@ def _construct_one(search: Search, problem: Problem, level: Effort) -> None:
     """Offer the first plan at once and the best one in the end, however it ends."""
     from teccl.construct.instance import Instance
     from teccl.construct.strategies import Work, plans
+    from teccl.construct.warmup import load_all_kernels
 
     search.checkpoint()
+    if level is not Effort.QUICK:
+        with search.paused():
+            load_all_kernels()
     grid = search.request.time_grid(problem)
     instance = Instance.build(problem, grid)
     known = search.best.get(problem.num_chunks)

@@ -137,12 +137,14 @@ def _commodities(problem: Problem, clock: Clock) -> list[Commodity]:
         ready = {s: clock.ready(chunks[0], s) for s in table.sources(chunks[0]).tolist()}
         wanted = tuple(t for t in table.destinations(chunks[0]).tolist() if t not in ready)
         amount = sum((table.size(m) for m in chunks), Fraction(0))
-        found.append(Commodity(ready, wanted, amount))
+        # What is not copied is something else for every destination.
+        goals = [wanted] if problem.copy else [(goal,) for goal in wanted]
+        found += [Commodity(ready, each, amount) for each in goals]
     return found
 
 
 def _ways(problem: Problem, clock: Clock) -> list[Way]:
-    if problem.switch is SwitchMode.COPY:
+    if problem.switch is SwitchMode.COPY and problem.copy:
         trees: list[Tree] = [((e, None),) for e in range(problem.topology.num_links)]
     else:
         trees = circuits(problem, copies=False)

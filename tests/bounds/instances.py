@@ -93,7 +93,10 @@ def _in_some_mode(rng: random.Random, topology: Topology, demand: Demand, chunks
             for link in topology.links
         )
         topology = replace(topology, links=links)
-    return Problem(topology=topology, demand=demand, num_chunks=chunks, **mode)
+    problem = Problem(topology=topology, demand=demand, num_chunks=chunks, **mode)
+    if rng.random() < 0.1 and not problem.has_reductions:
+        return replace(problem, copy=False)
+    return problem
 
 
 def _contended_chunk(rng: random.Random, sources: int, gpus: int) -> ExplicitChunk:
@@ -197,7 +200,7 @@ def _unbalance(rng: random.Random, wires: list[Wire], gpus: int, most: int) -> N
 
 
 def _build(nodes: list[Node], wires: list[Wire], rng: random.Random) -> Topology:
-    names: list[tuple[str, ...]] = [(), (), ("nic",)] if rng.random() < 0.25 else [()]
+    names: list[tuple[str, ...]] = [(), ("nic",)] if rng.random() < 0.3 else [()]
     rate = Fraction(PIECE) / UNIT
     links = tuple(
         Link(

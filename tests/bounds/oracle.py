@@ -46,15 +46,17 @@ class OutOfTimeError(Exception):
 
 
 class Program:
-    """Columns between 0 and 1, and rows as inequalities."""
+    """Columns from 0 to a limit, mostly 1, and rows as inequalities."""
 
     def __init__(self) -> None:
         self.whole: list[bool] = []
+        self.limit: list[int] = []
         self.entries: list[tuple[int, int, float]] = []
         self.upper: list[float] = []
 
-    def column(self, *, whole: bool = True) -> int:
+    def column(self, *, whole: bool = True, limit: int = 1) -> int:
         self.whole.append(whole)
+        self.limit.append(limit)
         return len(self.whole) - 1
 
     def at_most(self, terms: list[tuple[int, int]], bound: int) -> None:
@@ -74,7 +76,7 @@ class Program:
             np.zeros(len(self.whole)),
             constraints=LinearConstraint(matrix, -np.inf, np.array(self.upper)),
             integrality=np.array(self.whole, dtype=int),
-            bounds=Bounds(0, 1),
+            bounds=Bounds(0, np.array(self.limit)),
             options={"time_limit": seconds},
         )
         if result.status == 2:
@@ -143,8 +145,9 @@ class _Attempt:
             after = max(delay + min(way[end][t] for t in wanted) for end, delay in hop.ends)
             if self._is_useless(m, hop):
                 continue
+            limit = self._copies(hop)
             for k in range(first, self.horizon - after + 1):
-                column = self.program.column()
+                column = self.program.column(limit=limit)
                 self.sends[m, hop, k] = column
                 added.append((hop, k, column))
                 self.leaving[hop.src, k].append(column)
@@ -152,6 +155,11 @@ class _Attempt:
                 for end, delay in hop.ends:
                     self.arriving[end, k + delay].append(column)
         return added
+
+    def _copies(self, hop: Hop) -> int:
+        """How often a chunk may start on a hop in one epoch: again and again where none copies."""
+        once = self.problem.copy and not any(self.oracle.is_switch[end] for end, _ in hop.ends)
+        return 1 if once else max(self.oracle.clock.limit(e) for e, _ in hop.links)
 
     def _is_useless(self, m: int, hop: Hop) -> bool:
         """Whether a hop leads back to the only holder, or would count a contribution twice."""
@@ -178,16 +186,21 @@ class _Attempt:
         table, program = self.problem.chunks, self.program
         sources, wanted = set(table.sources(m).tolist()), set(table.destinations(m).tolist())
         self._passing_rows()
+        if not self.problem.copy:
+            self._move_rows(m)
+            return
         for hop, columns in self.on_hop.items():
             if self.oracle.is_switch[hop.src]:
                 continue
-            once = not any(self.oracle.is_switch[end] for end, _ in hop.ends)
-            program.at_most([(c, 1) for _, c in columns], 1 if once else len(columns))
+            into_switch = any(self.oracle.is_switch[end] for end, _ in hop.ends)
+            if not into_switch:
+                program.at_most([(c, 1) for _, c in columns], 1)
             for k, column in columns:
                 if not self._own(m, hop.src, k):
-                    sent = [(c, 1) for time, c in columns if time <= k] if once else [(column, 1)]
-                    held = [(c, -1) for c in self._arrived(hop.src, k)]
-                    program.at_most([*sent, *held], 0)
+                    sent = [(c, 1) for time, c in columns if time <= k]
+                    sent = [(column, 1)] if into_switch else sent
+                    held = self._arrived(hop.src, k)
+                    program.at_most([*sent, *((c, -self._copies(hop)) for c in held)], 0)
         for node in {end for end, _ in self.arriving} | wanted:
             arrivals = self._arrived(node, self.horizon)
             if not self.oracle.is_switch[node]:
@@ -195,9 +208,23 @@ class _Attempt:
             if node in wanted - sources:
                 program.at_most([(c, -1) for c in arrivals], -1)
 
+    def _move_rows(self, m: int) -> None:
+        """Where nothing is copied a GPU sends on what it received, less what it keeps."""
+        table = self.problem.chunks
+        sources, wanted = set(table.sources(m).tolist()), set(table.destinations(m).tolist())
+        for node in set(range(len(self.oracle.is_switch))) - sources:
+            if self.oracle.is_switch[node]:
+                continue
+            sent: list[tuple[int, int]] = []
+            for k in range(self.horizon + 1):
+                sent += [(c, 1) for c in self.leaving.get((node, k), ())]
+                held = [(c, -1) for c in self._arrived(node, k)]
+                kept = 1 if k == self.horizon and node in wanted else 0
+                self.program.at_most([*sent, *held], -kept)
+
     def _passing_rows(self) -> None:
         """What leaves a switch has arrived at that moment; without copy one for one."""
-        may_copy = self.problem.switch is SwitchMode.COPY
+        may_copy = self.problem.switch is SwitchMode.COPY and self.problem.copy
         for (node, k), columns in self.leaving.items():
             if self.oracle.is_switch[node]:
                 held = [(c, -1) for c in self.arriving.get((node, k), ())]

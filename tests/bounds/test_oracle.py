@@ -99,6 +99,20 @@ def test_only_copying_switches_serve_two_at_once(mode, optimum):
     assert exact(task(topology, wants(((0,), (1, 2))), switch=mode)) == optimum
 
 
+@pytest.mark.parametrize(("copy", "optimum"), [(True, 2), (False, 3)])
+def test_only_copying_relays_serve_two(copy, optimum):
+    """Where nothing is copied a relay must receive a chunk once for each that it sends on."""
+    topology = net("a b c d", "a>b, b>c, b>d")
+    assert exact(task(topology, wants(((0,), (2, 3))), copy=copy)) == optimum
+
+
+def test_no_copy_switch_takes_a_chunk_twice_in_an_epoch():
+    """A link of two chunks an epoch brings a no-copy switch both copies at once."""
+    topology = net("a b c | s", "a>s 2, s>b 2, s>c 2")
+    problem = task(topology, wants(((0,), (1, 2))), switch=SwitchMode.NO_COPY)
+    assert epochs(problem, UNIT) == 2
+
+
 @pytest.mark.parametrize(("switch", "optimum"), [("s", 3), ("s+", 2)])
 def test_only_reducing_switches_merge(switch, optimum):
     """Two contributions leave a plain switch one after the other and a reducing one as one."""

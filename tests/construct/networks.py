@@ -5,12 +5,15 @@ from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
+import numpy as np
+
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.reachability import find_unreachable
 from teccl.topology import Link, Node, NodeKind, Topology
 
 GB = 10**9
+MAX_CHUNKS = 1000
 PRESETS = [
     "ring:gpus={n}",
     "line:gpus={n}",
@@ -119,7 +122,7 @@ def random_problem(seed: int) -> Problem:
         chunks = rng.choice([1, 1, 2, 3, 5])
         demand = _random_demand(rng, topology.num_gpus)
         problem = Problem(topology=topology, demand=demand, num_chunks=chunks, **mode)
-        if len(problem.chunks) <= 1000 and find_unreachable(problem) is None:
+        if len(problem.chunks) <= MAX_CHUNKS and find_unreachable(problem) is None:
             return problem
 
 
@@ -163,3 +166,22 @@ def _random_chunk(rng: random.Random, ranks: tuple[int, ...]) -> ExplicitChunk:
     sources = rng.sample(ranks, rng.randrange(1, min(len(ranks), 4) + 1))
     wanted = rng.sample(ranks, rng.randrange(1, len(ranks) + 1))
     return ExplicitChunk(tuple(sources), tuple(wanted), rng.random() < 0.3)
+
+
+def known_gap(problem: Problem) -> str | None:
+    """What the constructions cannot do yet, of which a test each says so; None if nothing."""
+    table, topology = problem.chunks, problem.topology
+    several = any(len(table.destinations(m)) > 1 for m in np.flatnonzero(table.reduce))
+    kinds = {tenant.collective for tenant in problem.demand.tenants}
+    if several and kinds != {Collective.ALLREDUCE}:
+        return "sums that several want beside other demands"
+    if table.reduce.any() and (problem.buffer is not None or not problem.copy):
+        return "restricted sums"
+    if not topology.num_switches:
+        return None
+    if problem.switch is SwitchMode.HYPER_EDGE or problem.transit is Transit.CUT_THROUGH:
+        if topology.shared:
+            return "circuits and shared capacities"
+        if len(set(topology.rates)) > 1 and problem.switch is SwitchMode.COPY and problem.copy:
+            return "circuits of several rates that copy"
+    return None

@@ -260,11 +260,13 @@ def _pools(
         members = [i for i, link in enumerate(problem.topology.links) if name in link.shares]
         if len(members) < 2:
             continue
-        # They take turns, each at its own rate, so the fastest of them limits the pool too.
-        rate = min(capacity, max(fastest[i] for i in members))
+        rate = capacity
         if grid is not None:
+            # The grid limits starts within a window of the shared rate, whatever the links' own.
             hold, slots = grid.epochs_to_send(rate), grid.chunks_per_epoch(rate)
         else:
+            # They take turns, each at its own rate, so the fastest of them limits the pool too.
+            rate = min(rate, max(fastest[i] for i in members))
             smallest = min(problem.chunks.sizes)
             hold, slots = (0 if fluid else int(smallest / rate * PICOSECONDS)), 1
         pools.append((np.array(members), rate / PICOSECONDS, hold, slots))

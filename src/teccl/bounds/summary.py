@@ -87,6 +87,9 @@ def separate_copies(problem: Problem) -> Problem:
             for rank in block.destinations
             if rank not in block.sources
         )
+        if not chunks:
+            tenants.append(tenant)
+            continue
         tenants.append(
             replace(
                 tenant,

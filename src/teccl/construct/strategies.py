@@ -34,7 +34,7 @@ MAX_STARTS = {"quick": 2, "normal": 24, "thorough": 400}
 # Gap above which the next kind of construction is tried. Whole chunks cannot meet a bound for any
 # chunking, so that going on for the last per mille would be in vain.
 GREEDY_GAP = {"quick": 0.01, "normal": 0.005, "thorough": 0.0}
-LAID_GAP = {"quick": 0.5, "normal": 0.02, "thorough": 0.0}
+LAID_GAP = {"quick": float("inf"), "normal": 0.02, "thorough": 0.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
