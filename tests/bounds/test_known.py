@@ -231,6 +231,33 @@ def test_shared_capacities_bind_like_one_link():
     assert physical_us(task(topology, wants(((0,), (1,)), ((0,), (2,))))) == 3
 
 
+def test_shared_capacity_lets_slow_links_take_turns():
+    """Two slow links of a fast card carry one chunk after the other, each at its own rate."""
+    topology = net("a b c", "a>b 1/4 /nic, a>c 1/4 /nic", {"nic": "1"})
+    assert physical_us(task(topology, wants(((0,), (1,)), ((0,), (2,))))) == 8
+
+
+def test_grid_counts_the_starts_of_slow_links_by_the_shared_rate():
+    """On the grid the second of two slow links of a fast card starts an epoch later, not four."""
+    topology = net("a b c", "a>b 1/4 /nic, a>c 1/4 /nic", {"nic": "1"})
+    bound = epochs(task(topology, wants(((0,), (1,)), ((0,), (2,)))), "1us")
+    assert bound is not None
+    assert bound <= 5
+
+
+@pytest.mark.parametrize(("copy", "bound"), [(True, 1), (False, 2)])
+def test_without_copy_every_destination_has_its_own_data(copy, bound):
+    """What two destinations want goes twice over the only link out of its source."""
+    topology = net("a b c d", "a>b, b>c, b>d")
+    assert physical_us(task(topology, wants(((0,), (2, 3))), copy=copy)) == bound
+
+
+def test_without_copy_nothing_may_have_to_move():
+    """A demand that is met from the start has a bound of zero."""
+    problem = task(net("a b", "a-b"), wants(((0,), (0,))), copy=False)
+    assert summarise(problem).physical_ps == 0
+
+
 def test_late_data_delays_the_bound():
     """Data that is ready after 5 us still has its way to go."""
     problem = task(net("a b", "a>b 1 1"), wants(((0,), (1,)), ready={0: 5}))

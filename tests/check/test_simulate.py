@@ -243,6 +243,17 @@ def test_a_copy_that_followed_a_merge_stays_behind_it():
     assert replayed(problem, *rows) == {(0, "a>d"): 0, (0, "a>b"): 0, (0, "b>d"): 9}
 
 
+def test_copies_that_came_together_stay_together():
+    """Which of two copies of one instant is the larger does not matter then."""
+    topology = net("a b d", "a>b, a>d, b>d 1 5")
+    tenant = wants(([0], [2]), ready={0: 6}, name="late")
+    problem = task(topology, wants(([0, 1], [2], True)), tenant)
+    rows = [(0, "a>b", 0, None, "reduce"), (0, "b>d", 4), (1, "a>d", 6), (0, "a>d", 9)]
+    # The late chunk keeps the smaller copy back until 8, and the larger would be there at 7.
+    times = replayed(problem, *rows)
+    assert (times[0, "a>d"], times[0, "b>d"]) == (7, 2)
+
+
 def test_reductions_leave_the_order_of_copied_chunks_alone():
     """Two arrivals of a copied chunk may change places although another chunk is reduced."""
     topology = net("a b c", "a>b 1 5, c>b, c>a")
@@ -262,6 +273,13 @@ def test_without_buffer_forwards_stay_with_their_arrivals():
         (1, "a>b"): 3,
         (1, "b>c"): 4,
     }
+
+
+def test_without_buffer_own_data_holds_back_what_is_forwarded():
+    """A chunk sets out so that it arrives when the link onwards is free."""
+    problem = task(net("a b c", "a>b, b>c 1/3"), wants(([0], [2]), ([1], [2])), buffer=0)
+    rows = [(1, "b>c", 1), (0, "a>b", 6), (0, "b>c", 7)]
+    assert replayed(problem, *rows) == {(1, "b>c"): 0, (0, "a>b"): 2, (0, "b>c"): 3}
 
 
 def test_a_buffer_limit_keeps_arrivals_behind_departures():
@@ -415,19 +433,19 @@ def test_a_rank_that_would_become_ready_in_time_is_refused():
 
 def test_circuits_that_no_longer_fit_follow_one_another():
     """Two circuits that shared a link take turns when it has room for one."""
-    links = "a>s {}, s>b, s>c"
+    links = "a>s {} 1/2, s>b, s>c"
     problem = task(
         net("a b c | s", links.format(2)),
         wants(([0], [1]), ([0], [2])),
         transit=Transit.CUT_THROUGH,
     )
-    rows = [(0, "a>s", 0, 1), (0, "s>b", 0, 1), (1, "a>s", "1/2", 2), (1, "s>c", "1/2", 2)]
+    rows = [(0, "a>s", 0, 1), (0, "s>b", "1/2", 1), (1, "a>s", "1/2", 2), (1, "s>c", 1, 2)]
     slower = net("a b c | s", links.format(1))
     assert replayed(problem, *rows, topology=slower) == {
         (0, "a>s"): 0,
-        (0, "s>b"): 0,
+        (0, "s>b"): Fraction(1, 2),
         (1, "a>s"): 1,
-        (1, "s>c"): 1,
+        (1, "s>c"): Fraction(3, 2),
     }
 
 

@@ -119,7 +119,6 @@ def is_solved(problem: Problem) -> bool:
     return bool(found) and not any(verify(schedule) for schedule in found)
 
 
-@pytest.mark.xfail(reason="trees of circuits are held by the rate of one way only")
 def test_circuits_of_several_rates_copy():
     """A slow output that joins a circuit slows all of it down."""
     demand = Demand.collective("allgather", size=3000)
@@ -139,7 +138,6 @@ def test_sums_that_several_want_beside_copies():
     assert is_solved(task(RING, wants(((0,), (0, 1), True), ((0,), (1,)))))
 
 
-@pytest.mark.xfail(reason="a way does not know that it needs a shared capacity twice")
 @pytest.mark.parametrize(
     "options", [{"transit": Transit.CUT_THROUGH}, {"switch": SwitchMode.HYPER_EDGE}]
 )

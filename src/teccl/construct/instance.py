@@ -126,7 +126,7 @@ class Instance:
             latency=latency,
             slots=slots,
             ready=ready,
-            routes=_pack_routes(problem, ways or _switch_ways(problem), timing),
+            routes=_pack_routes(problem, ways or _possible(problem, _switch_ways(problem)), timing),
         )
 
     @property
@@ -178,6 +178,16 @@ def _switch_ways(problem: Problem) -> list[tuple[int, ...]]:
         if len(long) > budget:
             return direct + short
     return direct + short + long
+
+
+def _possible(problem: Problem, ways: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
+    """Leave out circuits that would hold a shared capacity twice at once."""
+    circuits = problem.transit is Transit.CUT_THROUGH or problem.switch is SwitchMode.HYPER_EDGE
+    if not circuits or not problem.topology.shared:
+        return ways
+    links = problem.topology.links
+    names = [[name for e in way for name in links[e].shares] for way in ways]
+    return [way for way, held in zip(ways, names, strict=True) if len(held) == len(set(held))]
 
 
 def _touches_switch(problem: Problem, link: int, is_switch: npt.NDArray[np.bool_]) -> bool:
