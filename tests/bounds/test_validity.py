@@ -33,6 +33,8 @@ from teccl.timegrid import TimeGrid
 
 UNIT_PS = int(UNIT * 10**12)
 SECONDS = 30.0
+# No problem here takes longer, so that a bound beyond is wrong without asking the oracle.
+MAX_HORIZON = 200
 # Seeds of a batch; the sample's stay clear of them.
 BATCH = 50
 BATCHES = range(100, 140)
@@ -45,6 +47,7 @@ def batch(number: int) -> range:
 
 def reachable(problem: Problem, unit: Fraction, horizon: int, *, exact: bool) -> bool | None:
     """Whether some schedule ends within a horizon, None if that was not decided in time."""
+    assert horizon < MAX_HORIZON
     try:
         return (
             Oracle(Clock(problem, unit, exact=exact), seconds=SECONDS).starts(horizon) is not None
@@ -84,6 +87,7 @@ def fluid_verdict(seed: int) -> bool:
             return False
         problem = transposed(problem)
     steps = -(-bound * 2 // UNIT_PS)
+    assert steps < MAX_HORIZON
     return steps > 0 and can_finish(problem, UNIT / 2, steps - 1)
 
 
