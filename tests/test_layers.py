@@ -11,6 +11,7 @@ ROOT = Path(teccl.__file__).parent
 # Lowest first. A module may import its own layer and those before it.
 LAYERS = [
     {"errors", "_suggest", "_version"},
+    {"linear_model"},
     {"units"},
     {"_files"},
     {"topology"},
@@ -21,6 +22,8 @@ LAYERS = [
     {"check", "bounds", "construct", "progress", "result", "reachability"},
     {"request"},
     {"search"},
+    {"solvers"},
+    {"models"},
     {"synthesis"},
     {"cli"},
     {"__main__"},

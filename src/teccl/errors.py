@@ -39,3 +39,7 @@ class VerificationError(TecclError):
     def __init__(self, message: str, violations: tuple[object, ...] = ()) -> None:
         super().__init__(message)
         self.violations = violations
+
+
+class SolverError(TecclError):
+    """A back end broke down or returned nonsense; the message says which and what to do."""
