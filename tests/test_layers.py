@@ -14,6 +14,7 @@ LAYERS = [
     {"linear_model"},
     {"units"},
     {"_files"},
+    {"programs"},
     {"topology"},
     {"demand"},
     {"problem"},
@@ -25,6 +26,7 @@ LAYERS = [
     {"solvers"},
     {"models"},
     {"synthesis"},
+    {"exporters"},
     {"cli"},
     {"__main__"},
 ]

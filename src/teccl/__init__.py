@@ -20,6 +20,7 @@ _PUBLIC = {
     "Send": "teccl.schedule",
     "Result": "teccl.result",
     "TecclError": "teccl.errors",
+    "export": "teccl.exporters",
     "simulate": "teccl.check",
     "solve": "teccl.synthesis",
     "verify": "teccl.check",
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from teccl.demand import Demand as Demand
     from teccl.demand import Tenant as Tenant
     from teccl.errors import TecclError as TecclError
+    from teccl.exporters import export as export
     from teccl.problem import Problem as Problem
     from teccl.result import Result as Result
     from teccl.schedule import Schedule as Schedule

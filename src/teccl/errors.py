@@ -33,6 +33,18 @@ class MethodError(InputError):
     """The method asked for does not serve this problem."""
 
 
+class ExportError(InputError):
+    """A schedule, target or option does not serve an export."""
+
+
+class ExportRefused(TecclError):  # noqa: N818, nothing is wrong: the target cannot hold it
+    """A limit of the target is exceeded; the message names it and what would help."""
+
+
+class ProgramError(InputError):
+    """A program file for a GPU runtime cannot be read."""
+
+
 class VerificationError(TecclError):
     """A schedule failed verification; `violations` holds the findings."""
 

@@ -40,7 +40,7 @@ def run(arguments: list[str]) -> int:
 
 def build_app() -> typer.Typer:
     """Assemble the commands."""
-    from teccl.cli import bound, inspect, solve, topology
+    from teccl.cli import bound, export, inspect, solve, topology
 
     app = typer.Typer(
         name="teccl",
@@ -56,6 +56,7 @@ def build_app() -> typer.Typer:
     app.add_typer(topology.build_group(), name="topology")
     app.command("verify")(inspect.verify)
     app.command("simulate")(inspect.simulate)
+    app.command("export")(export.export)
     return app
 
 

@@ -1,0 +1,135 @@
+"""`teccl export`: a schedule as files that other programs run or show."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from teccl.cli.errors import UsageError
+from teccl.cli.options import (
+    JsonOption,
+    QuietOption,
+    ScheduleArgument,
+    check_output,
+    choice,
+    option,
+    output_option,
+)
+
+if TYPE_CHECKING:
+    from teccl.exporters import Export
+
+# The library knows these too; they stand here so that help and completion need not load it.
+TARGET_NAMES = ("msccl", "rccl")
+DTYPES = (
+    "int8",
+    "uint8",
+    "int32",
+    "uint32",
+    "int64",
+    "uint64",
+    "half",
+    "float",
+    "double",
+    "bfloat16",
+)
+PROTOCOLS = ("Simple", "LL", "LL128")
+_PROGRAM = "Programs for GPU runtimes"
+
+
+def export(  # noqa: PLR0917, the command line gives names
+    file: ScheduleArgument,
+    to: Annotated[
+        str | None, choice("--to", TARGET_NAMES, "Target", "What to make, required")
+    ] = None,
+    in_place: Annotated[
+        bool | None,
+        typer.Option(
+            "--in-place/--out-of-place",
+            rich_help_panel=_PROGRAM,
+            help="Serve calls that reuse their buffer, or those that do not (out of place).",
+            show_default=False,
+        ),
+    ] = None,
+    dtype: Annotated[
+        str | None, choice("--dtype", DTYPES, _PROGRAM, "Elements that chunks consist of (float)")
+    ] = None,
+    channels: Annotated[
+        int | None, option("--channels", "N", _PROGRAM, "Most channels to use (auto).")
+    ] = None,
+    instances: Annotated[
+        int | None,
+        option("--instances", "N", _PROGRAM, "Copies of the program on shares of the data (1)."),
+    ] = None,
+    protocol: Annotated[
+        str | None, choice("--protocol", PROTOCOLS, _PROGRAM, "Protocol of the runtime (by size)")
+    ] = None,
+    min_bytes: Annotated[
+        str | None,
+        option("--min-bytes", "SIZE", _PROGRAM, "Smallest size to use the file for (size / 2)."),
+    ] = None,
+    max_bytes: Annotated[
+        str | None,
+        option("--max-bytes", "SIZE", _PROGRAM, "Largest size to use the file for (size * 2)."),
+    ] = None,
+    output: Annotated[
+        str | None, output_option("The file to write; without it nothing is written.")
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Turn a schedule into a proven program for a GPU runtime, or into a trace."""
+    from teccl.cli.output import emit, emit_json
+    from teccl.exporters import TARGETS, find_target
+    from teccl.exporters import export as export_schedule
+    from teccl.exporters.model import ExportOptions
+    from teccl.schedule import Schedule
+
+    if to is None:
+        raise UsageError(f"missing --to; give one of {', '.join(TARGETS)}")
+    target = find_target(to, ExportOptions())
+    path = check_output(output, target.suffixes)
+    made = export_schedule(
+        Schedule.load(file),
+        to=to,
+        path=path,
+        in_place=in_place,
+        dtype=dtype,
+        channels=channels,
+        instances=instances,
+        protocol=protocol,
+        min_bytes=min_bytes,
+        max_bytes=max_bytes,
+    )
+    if as_json:
+        emit_json(_document(made, written=path is not None))
+    elif not quiet:
+        emit(_text(made, written=path is not None))
+
+
+def _document(made: "Export", *, written: bool) -> dict[str, Any]:
+    return {
+        "target": made.target,
+        "files": [str(file.path) for file in made.files] if written else [],
+        **made.facts,
+        "notes": list(made.notes),
+        "environment": dict(made.environment),
+        "command": made.command,
+    }
+
+
+def _text(made: "Export", *, written: bool) -> str:
+    from teccl.cli.output import pairs
+
+    rows: list[tuple[str, object]] = [("target", made.target)]
+    rows += [(name.replace("_", " "), value) for name, value in made.facts.items()]
+    if written:
+        names = [str(file.path) for file in made.files]
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        rows.append(("saved to", names[0] + more))
+    parts = [pairs(rows)]
+    parts += [f"note: {note}" for note in made.notes]
+    if made.environment:
+        parts.append("\n".join(f"export {k}={v}" for k, v in made.environment.items()))
+    if made.command:
+        parts.append(made.command)
+    return "\n".join(parts)
