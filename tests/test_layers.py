@@ -14,6 +14,7 @@ LAYERS = [
     {"linear_model"},
     {"units"},
     {"_files"},
+    {"_foreign"},
     {"programs"},
     {"topology"},
     {"demand"},

@@ -1,4 +1,4 @@
-"""`teccl topology`: list, show, check and draw."""
+"""`teccl topology`: list, show, check, draw and import."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from teccl.cli import importing
 from teccl.cli.errors import UsageError
 from teccl.cli.groups import new_group
 from teccl.cli.options import (
@@ -29,11 +30,12 @@ MAX_ROWS = 40
 
 def build_group() -> typer.Typer:
     """Assemble the commands about topologies."""
-    group = new_group("List, show, check and draw topologies.")
+    group = new_group("List, show, check, draw and import topologies.")
     group.command("list")(list_presets)
     group.command("show")(show)
     group.command("check")(check)
     group.command("draw")(draw)
+    group.command("import")(importing.import_topology)
     return group
 
 

@@ -15,8 +15,8 @@ from teccl.topology.presets._wiring import (
 from teccl.units import Quantity, parse_bandwidth, parse_duration
 
 # The solid and the dashed pairs of the NDv2 drawing: two NVLinks and one NVLink of a V100.
-_NVLINK_DOUBLE = ((0, 1), (2, 3), (1, 3), (4, 5), (6, 7), (5, 7), (0, 4), (2, 6))
-_NVLINK_SINGLE = ((0, 2), (0, 3), (1, 2), (4, 6), (4, 7), (5, 6), (1, 5), (3, 7))
+NVLINK_DOUBLE = ((0, 1), (2, 3), (1, 3), (4, 5), (6, 7), (5, 7), (0, 4), (2, 6))
+NVLINK_SINGLE = ((0, 2), (0, 3), (1, 2), (4, 6), (4, 7), (5, 6), (1, 5), (3, 7))
 _DOUBLE_RATE = parse_bandwidth("50GB/s")
 _SINGLE_RATE = parse_bandwidth("25GB/s")
 _NVLINK_ALPHA = parse_duration("0.7us")
@@ -180,6 +180,6 @@ def internal2(*, chassis: int = 1, alpha: Quantity | None = None) -> Topology:
 
 def _cube_mesh(wiring: Wiring, gpus: list[int]) -> None:
     """Wire the NVLinks of the NDv2 drawing among 8 GPUs."""
-    for pairs, rate in ((_NVLINK_DOUBLE, _DOUBLE_RATE), (_NVLINK_SINGLE, _SINGLE_RATE)):
+    for pairs, rate in ((NVLINK_DOUBLE, _DOUBLE_RATE), (NVLINK_SINGLE, _SINGLE_RATE)):
         for a, b in pairs:
             wiring.wire(gpus[a], gpus[b], rate, _NVLINK_ALPHA)
