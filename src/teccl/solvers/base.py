@@ -72,6 +72,9 @@ class SolverOptions:
         Whether interior-point and first-order methods end in a vertex.
     first_only
         Stop at the first solution.
+    work
+        Deterministic work, about a second each, after which to stop; None for any. Unlike a time
+        limit it ends a run at the same place everywhere.
     memory
         Bytes of address space the back end may use, None for any.
     """
@@ -84,6 +87,7 @@ class SolverOptions:
     method: LinearMethod = LinearMethod.AUTO
     crossover: bool = False
     first_only: bool = False
+    work: float | None = None
     memory: int | None = None
 
 

@@ -43,6 +43,8 @@ _METHODS = {
     LinearMethod.PDLP: "pdlp",
     LinearMethod.HIPO: "hipo",
 }
+# Branch-and-bound nodes that count as one unit of work; HiGHS has no clock of its own for it.
+_NODES_PER_WORK = 50
 # Seconds between reports of a bound that has moved.
 _REPORT_SECONDS = 0.5
 
@@ -82,6 +84,8 @@ def _configure(solver: Any, highspy: Any, job: Job) -> str | None:
         values["threads"] = options["threads"]
     if options["first_only"]:
         values["mip_max_improving_sols"] = 1
+    if options["work"] is not None:
+        values["mip_max_nodes"] = max(1, int(options["work"] * _NODES_PER_WORK))
     method = LinearMethod(options["method"])
     if method is not LinearMethod.AUTO:
         if method is LinearMethod.HIPO:
