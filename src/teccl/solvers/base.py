@@ -118,12 +118,16 @@ class Solution:
         No solution is below this; -inf if nothing was proven.
     seconds
         Wall time, the start of the back end included.
+    duals
+        Price of each row of a linear program, where the back end gives them: by how much the
+        objective changes with the row's side. They carry the back end's rounding.
     """
 
     status: SolverStatus
     objective: float | None = None
     bound: float = -np.inf
     values: FloatArray | None = field(default=None, repr=False)
+    duals: FloatArray | None = field(default=None, repr=False)
     seconds: float = 0.0
     message: str = ""
 

@@ -63,7 +63,7 @@ class Job:
         self, objective: float | None, bound: float | None, values: FloatArray | None = None
     ) -> None:
         """Send news to the parent."""
-        self._send("progress", {"objective": objective, "bound": bound}, values)
+        self._send("progress", {"objective": objective, "bound": bound}, values=values)
 
     def finish(
         self,
@@ -72,16 +72,18 @@ class Job:
         objective: float | None = None,
         bound: float | None = None,
         values: FloatArray | None = None,
+        duals: FloatArray | None = None,
         message: str = "",
     ) -> None:
         """Send how it ended."""
         fields = {"status": status, "objective": objective, "bound": bound, "message": message}
-        self._send("end", fields, values)
+        self._send("end", fields, values=values, duals=duals)
 
-    def _send(self, kind: str, fields: dict[str, Any], values: FloatArray | None) -> None:
+    def _send(self, kind: str, fields: dict[str, Any], **arrays: FloatArray | None) -> None:
         fields["seconds"] = time.perf_counter() - self.started
+        present = {name: array for name, array in arrays.items() if array is not None}
         with self.lock:
-            wire.send(self.output, kind, fields, {} if values is None else {"values": values})
+            wire.send(self.output, kind, fields, present)
 
 
 def main() -> None:

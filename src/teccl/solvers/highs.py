@@ -173,11 +173,13 @@ def _finish(solver: Any, highspy: Any, job: Job) -> None:
     if values is None and status in ("optimal", "feasible"):
         # Interior-point methods without crossover may miss the tolerances a little.
         values = np.array(solution.col_value, dtype=np.float64) if solution.value_valid else None
+    priced = not job.has_integers and solution.dual_valid
     job.finish(
         status,
         objective=info.objective_function_value,
         bound=bound,
         values=values,
+        duals=np.array(solution.row_dual, dtype=np.float64) if priced else None,
         message="" if status != "error" else solver.modelStatusToString(model_status),
     )
 

@@ -197,6 +197,7 @@ class _Follower:
             objective=None if values is None else objective,
             bound=max(bound, self.bound),
             values=values,
+            duals=arrays.get("duals"),
             seconds=self.seconds,
             message=news["message"],
         )
