@@ -30,11 +30,12 @@ MAX_SENDS = {Effort.QUICK: 20_000, Effort.NORMAL: 100_000, Effort.THOROUGH: 1_00
 
 
 class SearchStoppedError(Exception):
-    """The search must end now; `status` says why."""
+    """The search must end now; `status` says why, and a message if there is more to say."""
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: Status, message: str | None = None) -> None:
         super().__init__(status.value)
         self.status = status
+        self.message = message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -213,6 +213,7 @@ def run(
         message = obstacle.describe(problem)
         return _without_schedule(search, problem, Status.INFEASIBLE, message)
     stopped = Status.FEASIBLE
+    message = "stopped before the first schedule was found"
     try:
         search.checkpoint()
         search.report("bound")
@@ -220,12 +221,11 @@ def run(
         search.report("bound", search.bound.certificate)
         METHODS[request.method](search)
     except SearchStoppedError as stop:
-        stopped = stop.status
+        stopped, message = stop.status, stop.message or message
     except KeyboardInterrupt:
         stopped = Status.INTERRUPTED
     best = search.incumbent
     if best is None:
-        message = "stopped before the first schedule was found"
         return _without_schedule(search, problem, stopped, message)
     return _finished(search, best, stopped)
 
@@ -327,7 +327,12 @@ def _auto(search: Search) -> None:
     _restart(search)
     _construct(search)
     best = search.incumbent
-    if search.request.grid or best is None or search.target is None:
+    if search.request.grid:
+        from teccl.models.exact import close_gap
+
+        close_gap(search)
+        return
+    if best is None or search.target is None:
         return
     if best.length > search.target * (1 + BASELINE_GAP) and len(best.schedule) <= LARGE_SENDS:
         _baselines(search)
@@ -466,6 +471,28 @@ def _baseline(name: str, search: Search) -> None:
     search.checkpoint()
 
 
+def _milp(search: Search) -> None:
+    """Solve the general model, started from the best schedule that is known otherwise."""
+    from teccl.models.exact import solve_milp
+
+    solve_milp(search, _warm_start(search) if search.request.warm_start else None)
+
+
+def _warm_start(search: Search) -> Candidate | None:
+    """Construct a schedule to start an exact model from."""
+    side = replace(
+        search, request=replace(search.request, method="construct"), progress=None, best={}
+    )
+    with contextlib.suppress(MethodError):
+        try:
+            _restart(side)
+            _construct(side)
+        except SearchStoppedError as stop:
+            if not side.best:
+                raise SearchStoppedError(stop.status) from stop
+    return side.incumbent
+
+
 def _unavailable(name: str, search: Search) -> None:
     names = serving_baselines(search.request.problem(search.request.chunks or 1))
     others = ", ".join(["auto", "construct", *names])
@@ -476,5 +503,6 @@ METHODS: dict[str, Method] = {
     "auto": _auto,
     "construct": _construct,
     **{name: partial(_unavailable, name) for name in GRID_METHODS},
+    "milp": _milp,
     **{name: partial(_baseline, name) for name in BASELINES},
 }

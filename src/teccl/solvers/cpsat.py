@@ -115,6 +115,9 @@ def _parameters(helper: Any, job: Job) -> Any:
         parameters.max_time_in_seconds = float(options["time_limit"])
     if options["work"] is not None:
         parameters.max_deterministic_time = float(options["work"])
+    if not job.arrays["cost"].any():
+        # Without an objective, relaxations only cost time: propagation finds schedules.
+        parameters.linearization_level = 0
     if options["first_only"]:
         parameters.stop_after_first_solution = True
     return parameters
@@ -123,7 +126,7 @@ def _parameters(helper: Any, job: Job) -> Any:
 def _watcher(helper: Any, job: Job) -> Any:
     """Return a callback that streams each better solution."""
 
-    class Watcher(helper.SolutionCallback):  # type: ignore[misc, name-defined]
+    class Watcher(helper.SolutionCallback):  # type: ignore[misc]
         objective: float | None = None
 
         def OnSolutionCallback(self) -> None:  # noqa: N802, CP-SAT's own name
