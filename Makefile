@@ -9,7 +9,7 @@ STAMP := $(VENV)/.setup-stamp
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-slow docs bench clean distclean
+.PHONY: help setup browser demo test test-slow docs bench assets clean distclean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' Makefile
@@ -28,21 +28,29 @@ $(STAMP): pyproject.toml constraints.txt
 	@if $(BIN)/python -m pip --version >/dev/null 2>&1; \
 		then pip="$(BIN)/python -m pip"; \
 		else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; \
-		$$pip install --quiet -c constraints.txt -e ".[dev,docs,plot]"
+		$$pip install --quiet -c constraints.txt -e ".[dev,docs,plot,ui]"
 	@touch $@
+
+# Pages are tested in Debian's Chromium. Without it, and without root to install it, those tests are
+# skipped and name the package.
+browser:
+	@command -v chromium >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+		{ echo "Installing chromium"; apt-get install -qq -y --no-install-recommends chromium >/dev/null 2>&1 || \
+		{ apt-get update -qq && apt-get install -qq -y --no-install-recommends chromium; } >/dev/null 2>&1; }; } || \
+		echo "No Chromium; the tests of pages are skipped (apt-get install chromium)"
 
 demo: setup ## Solve and verify an AllGather on two NDv2 chassis; writes out/
 	@mkdir -p out
 	$(BIN)/teccl solve ndv2:chassis=2 allgather --size 1MB -o out/ndv2_allgather.json
 	$(BIN)/teccl verify out/ndv2_allgather.json
 
-test: setup ## Lint, type-check and run the quick tests
+test: setup browser ## Lint, type-check and run the quick tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
 
-test-slow: setup ## Run the tests with full counts
+test-slow: setup browser ## Run the tests with full counts
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow
 
 docs: setup ## Draw the presets and build the documentation into site/
@@ -51,6 +59,15 @@ docs: setup ## Draw the presets and build the documentation into site/
 
 bench: setup ## Measure start-up time
 	$(BIN)/python benchmarks/startup.py
+
+# The one part of the package that is built: the charts of reports, from packages on npm.
+VENDOR := src/teccl/report/assets/vendor
+assets: ## Rebuild the charting library that reports contain (needs npm)
+	npm install --silent --no-save --no-audit --no-fund --prefix build/assets echarts@6.1.0 esbuild@0.28.2
+	NODE_PATH=build/assets/node_modules build/assets/node_modules/.bin/esbuild $(VENDOR)/charts.js \
+		--bundle --minify --format=iife --global-name=echarts --target=es2022 --legal-comments=none \
+		--banner:js="/*! Apache ECharts 6.1.0, Apache License 2.0, The Apache Software Foundation */" \
+		--log-level=warning --outfile=$(VENDOR)/echarts.js
 
 clean: ## Remove outputs and caches, keep .venv
 	rm -rf out site dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -28,6 +28,9 @@ LAYERS = [
     {"models"},
     {"synthesis"},
     {"exporters"},
+    {"runtime"},
+    {"report", "plotting"},
+    {"web"},
     {"cli"},
     {"__main__"},
 ]

@@ -25,6 +25,8 @@ _GAP = 40.0
 _MAX_ROW = 32
 # A chassis of GPUs around one switch is drawn as a row up to this size, then as a circle.
 _MAX_HUB = 16
+# More GPUs around a switch stand on two circles, one inside the other.
+_MAX_CIRCLE = 40
 # Planes of a three-dimensional grid stand behind each other, each moved by this part of a step;
 # more planes would cover each other.
 _BEHIND = (0.38, -0.24)
@@ -138,7 +140,7 @@ def _cell_points(
     """Places of the nodes of one cell, the least coordinates being 0."""
     switches = [i for i in nodes if topology.nodes[i].is_switch]
     gpus = [i for i in nodes if not topology.nodes[i].is_switch]
-    shape = _grid_shape(topology) if len(gpus) == topology.num_nodes else None
+    shape = grid_shape(topology) if len(gpus) == topology.num_nodes else None
     if shape is not None:
         points = _grid(gpus, shape)
     elif len(switches) > 1 or not gpus:
@@ -161,12 +163,25 @@ def _grid(gpus: Sequence[int], shape: tuple[int, int, int]) -> Points:
 
 
 def _circle(gpus: Sequence[int], centre: Sequence[int]) -> Points:
+    if centre and len(gpus) > _MAX_CIRCLE:
+        return _two_circles(gpus, centre)
     # Small circles are often full of chords, which need room to be told apart.
     spacing = _SPACING if len(gpus) > 24 else 1.35 * _SPACING
     radius = max(1.3 * _SPACING, len(gpus) * spacing / math.tau)
     points = dict.fromkeys(centre, (0.0, 0.0))
     for i, gpu in enumerate(gpus):
         angle = math.tau * i / len(gpus) - math.pi / 2
+        points[gpu] = (radius * math.cos(angle), radius * math.sin(angle))
+    return points
+
+
+def _two_circles(gpus: Sequence[int], centre: Sequence[int]) -> Points:
+    """Every other GPU stands on an inner circle, so that the names stay readable."""
+    outer = len(gpus) * _SPACING * 1.12 / (2 * math.tau) + 26
+    points = dict.fromkeys(centre, (0.0, 0.0))
+    for i, gpu in enumerate(gpus):
+        angle = math.tau * i / len(gpus) - math.pi / 2
+        radius = outer - 60 * (i % 2)
         points[gpu] = (radius * math.cos(angle), radius * math.sin(angle))
     return points
 
@@ -225,7 +240,7 @@ def _tiers(topology: Topology) -> list[int]:
     return tiers
 
 
-def _grid_shape(topology: Topology) -> tuple[int, int, int] | None:
+def grid_shape(topology: Topology) -> tuple[int, int, int] | None:
     """Planes, rows and columns if all links join neighbours on such a grid or across its edges."""
     count = topology.num_nodes
     ends = np.stack([topology.link_src, topology.link_dst])
