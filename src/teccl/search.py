@@ -13,6 +13,7 @@ from teccl.progress import CancelToken, Progress, ProgressCallback
 from teccl.request import Effort, Request
 from teccl.result import Attempt, Status
 from teccl.schedule import BoundSummary, Schedule
+from teccl.timegrid import TimeGrid
 from teccl.units import PICOSECONDS
 
 # Of the numbers of chunks tried, the fewest within this of the best is taken.
@@ -23,7 +24,10 @@ MAX_CHUNKS = 64
 GOOD_GAP = Fraction(1, 1000)
 # Numbers of chunks without an improvement after which more are not tried.
 MAX_STALE_COUNTS = 2
-# Seconds after the first schedule that cap an effort; the work itself is counted, not timed.
+# Share of the gap that must close for an improvement to count.
+GAP_SHARE = Fraction(1, 20)
+# Processor seconds after the first schedule that cap an effort: the work itself is counted, not
+# timed, and a busy machine should change nothing.
 MAX_SECONDS = {Effort.QUICK: 3.0, Effort.NORMAL: 8.0, Effort.THOROUGH: float("inf")}
 # Sends of the largest schedule that is tried for its chunks: work that is the same everywhere.
 MAX_SENDS = {Effort.QUICK: 20_000, Effort.NORMAL: 100_000, Effort.THOROUGH: 1_000_000}
@@ -40,12 +44,19 @@ class SearchStoppedError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A schedule in its exact replay."""
+    """A schedule in its exact replay.
+
+    Parameters
+    ----------
+    epochs, grid
+        Its length on a grid; the grid is given here where the schedule itself is on none.
+    """
 
     schedule: Schedule
     finish_ps: int
     tenant_finish_ps: tuple[int, ...]
     epochs: int | None = None
+    grid: TimeGrid | None = None
 
     @property
     def length(self) -> int:
@@ -88,6 +99,7 @@ class Search:
     bound: BoundSummary | None = None
     best: dict[int, Candidate] = field(default_factory=dict)
     first_schedule_s: float | None = None
+    first_schedule_cpu_s: float | None = None
 
     @property
     def elapsed_s(self) -> float:
@@ -97,24 +109,31 @@ class Search:
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Stop the clock, for work that is not part of solving, such as compiling."""
-        begin = time.perf_counter()
+        begin, begin_cpu = time.perf_counter(), time.process_time()
         try:
             yield
         finally:
             self.started += time.perf_counter() - begin
+            if self.first_schedule_cpu_s is not None:
+                self.first_schedule_cpu_s += time.process_time() - begin_cpu
 
     @property
     def incumbent(self) -> Candidate | None:
         """The candidate to hand out: few chunks, and about as good as any."""
         if not self.best:
             return None
-        fastest = min(candidate.length for candidate in self.best.values())
+        fastest = self.fastest
         good = [
             count
             for count, candidate in self.best.items()
             if candidate.length <= fastest * (1 + CHUNK_TOLERANCE)
         ]
         return self.best[min(good)]
+
+    @property
+    def fastest(self) -> int:
+        """Least length of any candidate."""
+        return min(candidate.length for candidate in self.best.values())
 
     @property
     def tried(self) -> tuple[Attempt, ...]:
@@ -135,7 +154,9 @@ class Search:
         whole = self.bound.chunk_ps if self.request.chunks is not None else None
         return max(self.bound.physical_ps, whole or 0)
 
-    def offer(self, schedule: Schedule, *, epochs: int | None = None) -> int:
+    def offer(
+        self, schedule: Schedule, *, epochs: int | None = None, grid: TimeGrid | None = None
+    ) -> int:
         """Re-time a schedule and keep it if it is the best with its number of chunks.
 
         Returns its finish in picoseconds.
@@ -146,6 +167,8 @@ class Search:
             What was found.
         epochs
             Its length on the grid, for schedules that have one.
+        grid
+            The grid that `epochs` counts on, where the schedule is made of rates on it.
         """
         from teccl.check import simulate
 
@@ -159,9 +182,11 @@ class Search:
             finish_ps=int(replay.finish_ps),
             tenant_finish_ps=tuple(int(finish) for finish in replay.tenant_finish_ps),
             epochs=epochs,
+            grid=grid,
         )
-        if self.first_schedule_s is None:
+        if self.first_schedule_cpu_s is None:
             self.first_schedule_s = self.elapsed_s
+            self.first_schedule_cpu_s = time.process_time()
         count = schedule.problem.num_chunks
         known = self.best.get(count)
         if known is None or candidate.merit < known.merit:
@@ -195,9 +220,10 @@ class Search:
 
     def _has_spent_its_effort(self) -> bool:
         """Whether the seconds are over that cap an effort, counted from the first schedule."""
-        if self.first_schedule_s is None:
+        if self.first_schedule_cpu_s is None:
             return False
-        return self.elapsed_s - self.first_schedule_s > MAX_SECONDS[self.request.effort]
+        spent_s = time.process_time() - self.first_schedule_cpu_s
+        return spent_s > MAX_SECONDS[self.request.effort]
 
     def problems(self) -> Iterator[Problem]:
         """Yield the problem with each number of chunks worth trying, fewest first."""
@@ -210,17 +236,30 @@ class Search:
             found = self.best.get(count)
             if found is None:
                 return
-            improved = fastest is None or found.length * (1 + CHUNK_TOLERANCE) < fastest
-            stale = 0 if improved else stale + 1
+            stale = 0 if fastest is None or self._improves(found.length, fastest) else stale + 1
             fastest = found.length if fastest is None else min(fastest, found.length)
             if self.target is not None and fastest <= self.target * (1 + GOOD_GAP):
                 return
             if stale >= MAX_STALE_COUNTS or self._is_largest(found):
                 return
 
+    def _improves(self, length: int, fastest: int) -> bool:
+        """Whether more chunks closed a part of the gap that makes still more worth trying."""
+        gap = fastest - (self.target or 0)
+        return length * (1 + CHUNK_TOLERANCE) < fastest and fastest - length > GAP_SHARE * gap
+
     def _is_largest(self, found: Candidate) -> bool:
         """Whether a schedule with twice the chunks would be too large to try."""
-        return 2 * len(found.schedule) > self.phases * MAX_SENDS[self.request.effort]
+        return 2 * len(found.schedule) > self.most_sends
+
+    @property
+    def most_sends(self) -> int:
+        """Sends of the largest schedule worth trying."""
+        return self.phases * MAX_SENDS[self.request.effort]
+
+    def most_chunks(self, default: int = MAX_CHUNKS) -> int:
+        """Most chunks that may be tried: what the user says, else a default."""
+        return self.request.max_chunks or default
 
     @property
     def phases(self) -> int:
@@ -229,7 +268,7 @@ class Search:
         return 2 if Collective.ALLREDUCE in collectives else 1
 
     def _counts(self) -> Iterator[int]:
-        limit = self.request.max_chunks or MAX_CHUNKS
+        limit = self.most_chunks()
         count = 1
         while count < limit:
             yield count

@@ -40,7 +40,7 @@ from teccl.request import (
 )
 from teccl.result import Result, Status
 from teccl.schedule import BoundSummary, Schedule
-from teccl.search import Candidate, Search, SearchStoppedError
+from teccl.search import CHUNK_TOLERANCE, Candidate, Search, SearchStoppedError
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
 from teccl.units import PICOSECONDS, Quantity
@@ -55,7 +55,13 @@ Method = Callable[[Search], None]
 PROMISING_GAIN = 0.05
 # Counts of chunks are not tried again with more effort when the gap is below this already.
 POLISHED_GAP = 0.004
-LARGE_POLISHED_GAP = 0.01
+LARGE_POLISHED_GAP = 0.02
+# A gap above which a period of trees is repeated, chunks that must have been worth trying before,
+# the most that it is repeated for, and how much larger than others such a schedule may be.
+REPEATED_GAP = 0.02
+REPEATED_CHUNKS = 8
+MAX_REPEATED_CHUNKS = 1024
+REPEATED_SIZE = 1.5
 # Auto tries the baselines too where its schedule is small and this far above the bound.
 BASELINE_GAP = 0.01
 # Sends beyond which a schedule is large: only its best count of chunks is tried again.
@@ -287,7 +293,7 @@ def _finished(search: Search, best: Candidate, stopped: Status) -> Result:
 
     search.report("verify")
     bound = search.bound
-    if search.request.grid and search.request.chunks is None:
+    if search.request.grid and search.request.chunks is None and best.grid is None:
         # How few epochs are possible depends on the chunks that were chosen.
         bound = _bound(search.request, best.schedule.problem)
     schedule = replace(best.schedule, bound=bound)
@@ -301,7 +307,7 @@ def _finished(search: Search, best: Candidate, stopped: Status) -> Result:
         tenant_finish_ps=best.tenant_finish_ps,
         bound=bound,
         given_chunks=search.request.chunks is not None,
-        grid=schedule.grid,
+        grid=best.grid or schedule.grid,
         epochs=best.epochs,
         verified=True,
         solve_seconds=search.elapsed_s,
@@ -347,11 +353,50 @@ def _construct(search: Search) -> None:
         for problem in search.problems():
             _construct_one(search, problem, Effort.QUICK)
         if search.best and level is not Effort.QUICK:
+            _repeat(search)
             _polish(search, level)
     if not search.best:
         problem = search.request.problem(search.request.chunks or 1)
         raise MethodError(f"no construction serves {problem.demand.title} with these options")
     search.checkpoint()
+
+
+def _repeat(search: Search) -> None:
+    """Where throughput counts and a gap is left, repeat a period of balanced trees many times."""
+    from teccl.construct.instance import Instance
+    from teccl.construct.repeated import can_repeat, period_pieces, repeated_plans
+    from teccl.construct.warmup import load_all_kernels
+
+    best = search.incumbent
+    if best is None or search.request.grid or not search.target:
+        return
+    if best.length <= search.target * (1 + REPEATED_GAP) or max(search.best) < REPEATED_CHUNKS:
+        return
+    with search.paused():
+        load_all_kernels()
+    period = period_pieces(best.schedule.problem)
+    for count in _repeated_counts(search, period):
+        search.checkpoint()
+        problem = search.request.problem(count)
+        if not can_repeat(problem):
+            return
+        instance = Instance.build(problem)
+        plans = repeated_plans(instance, target=search.target, seed=search.request.seed)
+        plan = min(plans, key=lambda plan: plan.finish, default=None)
+        if plan is None or plan.finish > search.fastest * (1 + CHUNK_TOLERANCE):
+            return
+        _offer_plan(search, instance, plan)
+
+
+def _repeated_counts(search: Search, period: int) -> list[int]:
+    """Counts of chunks for whole periods, most first: the pipeline's ends weigh least there."""
+    largest = max(search.best)
+    sends = len(search.best[largest].schedule) / largest
+    counts = [period]
+    while 2 * counts[-1] <= search.most_chunks(MAX_REPEATED_CHUNKS):
+        counts.append(2 * counts[-1])
+    fit = [count for count in counts if count * sends <= REPEATED_SIZE * search.most_sends]
+    return [count for count in reversed(fit) if count > period]
 
 
 def _polish(search: Search, level: Effort) -> None:
@@ -493,6 +538,13 @@ def _warm_start(search: Search) -> Candidate | None:
     return side.incumbent
 
 
+def _lp(search: Search) -> None:
+    """Solve the linear program and make a schedule of its rates."""
+    from teccl.models.rates import solve_lp
+
+    solve_lp(search)
+
+
 def _unavailable(name: str, search: Search) -> None:
     names = serving_baselines(search.request.problem(search.request.chunks or 1))
     others = ", ".join(["auto", "construct", *names])
@@ -504,5 +556,6 @@ METHODS: dict[str, Method] = {
     "construct": _construct,
     **{name: partial(_unavailable, name) for name in GRID_METHODS},
     "milp": _milp,
+    "lp": _lp,
     **{name: partial(_baseline, name) for name in BASELINES},
 }

@@ -39,6 +39,8 @@ class Arcs:
 
     Parameters
     ----------
+    by_link
+        Whether arcs are links, with the same numbers.
     ways
         Links of each arc from its GPU (or, link by link, its switch) on.
     src, end
@@ -62,6 +64,7 @@ class Arcs:
         By node, whether it is a switch that copies.
     """
 
+    by_link: bool
     ways: tuple[tuple[int, ...], ...]
     src: IntArray
     end: IntArray
@@ -112,6 +115,7 @@ def arcs_of(
     splits: npt.NDArray[np.bool_] | None = None,
     *,
     whole_ways: bool = False,
+    backwards: bool = False,
 ) -> Arcs:
     """List the arcs of a problem on a grid of `horizon` epochs.
 
@@ -122,6 +126,9 @@ def arcs_of(
     whole_ways
         Whether to model ways through switches whole although they store and forward, which
         keeps chunks from going round in switches.
+    backwards
+        Whether the schedule will be run backwards, so that what a send holds from its start on is
+        held up to its arrival here.
     """
     splits = splitting_switches(problem) if splits is None else splits
     listing = _Listing(problem, grid, horizon, splits)
@@ -129,6 +136,7 @@ def arcs_of(
     cut = topology.num_switches > 0 and problem.transit is Transit.CUT_THROUGH
     hyper = topology.num_switches > 0 and problem.switch is SwitchMode.HYPER_EDGE
     listing.stores = not cut and not hyper
+    listing.backwards = backwards
     if listing.stores and not whole_ways:
         listing.add_links()
     elif hyper or not listing.splits.any():
@@ -206,14 +214,17 @@ class _Listing:
             name: self.topology.num_links + i for i, name in enumerate(self.topology.shared)
         }
         self.is_circuit = False
+        self.by_link = False
         self.stores = False
+        self.backwards = False
 
     def add_links(self) -> None:
         """Let every link be an arc."""
+        self.by_link = True
         for e, link in enumerate(self.topology.links):
             delay = self.kappa[e] + self.delta[e]
             arc = self._add((e,), -1, link.dst, self.kappa[e], delay)
-            self._hold(arc, e, 0, self.kappa[e], Fraction(1))
+            self._hold(arc, e, 0, self.kappa[e], Fraction(1), delay)
 
     def add_way(self, way: tuple[int, ...], *, hyper: bool) -> None:
         """Let a whole way be an arc."""
@@ -230,16 +241,18 @@ class _Listing:
         arc = self._add(way, -1, links[way[-1]].dst, held, held + late)
         for i, e in enumerate(way):
             if hyper:
-                self._hold(arc, e, 0, self.kappa[e], Fraction(1))
+                begin = held + late - self.kappa[e] if self.backwards else 0
+                self._hold(arc, e, begin, self.kappa[e], Fraction(1), held + late - begin)
             else:
-                self._hold(arc, e, sum(alphas[:i]), held, self._share(e, held))
+                share = self._share(e, held)
+                self._hold(arc, e, sum(alphas[:i]), held, share, held + alphas[i])
 
     def _add_stored_way(self, way: tuple[int, ...]) -> None:
         lengths = [self.kappa[e] + self.delta[e] for e in way]
         last = self.topology.links[way[-1]].dst
         arc = self._add(way, -1, last, self.kappa[way[0]], sum(lengths))
         for i, e in enumerate(way):
-            self._hold(arc, e, sum(lengths[:i]), self.kappa[e], Fraction(1))
+            self._hold(arc, e, sum(lengths[:i]), self.kappa[e], Fraction(1), lengths[i])
 
     def _add_stored_trees(self, ways: list[tuple[int, ...]]) -> None:
         """Let every beginning of a way be an arc; each hop starts when the one before is there."""
@@ -252,7 +265,8 @@ class _Listing:
             parent = known.get(way[:-1], -1)
             arc = self._add(way, parent, end, self.kappa[way[0]], sum(lengths))
             known[way] = arc
-            self._hold(arc, way[-1], sum(lengths[:-1]), self.kappa[way[-1]], Fraction(1))
+            begin = sum(lengths[:-1])
+            self._hold(arc, way[-1], begin, self.kappa[way[-1]], Fraction(1), lengths[-1])
 
     def add_trees(self, ways: list[tuple[int, ...]]) -> None:
         """Let every beginning of a way be an arc, once for each rate of a circuit around it."""
@@ -278,7 +292,8 @@ class _Listing:
                 late = offset + self.delta[way[-1]] + held
                 arc = self._add(way, parent, end, held, late)
                 known[way, held] = arc
-                self._hold(arc, way[-1], offset, held, self._share(way[-1], held))
+                share = self._share(way[-1], held)
+                self._hold(arc, way[-1], offset, held, share, held + self.delta[way[-1]])
 
     def _share(self, link: int, held: int) -> Fraction:
         """How much of a link a circuit takes that holds it for some epochs."""
@@ -293,11 +308,18 @@ class _Listing:
         self.delay.append(delay)
         return len(self.ways) - 1
 
-    def _hold(self, arc: int, link: int, offset: int, span: int, load: Fraction) -> None:
+    def _hold(  # noqa: PLR0917, one use in the order of its columns
+        self, arc: int, link: int, offset: int, span: int, load: Fraction, length: int
+    ) -> None:
+        """Let an arc hold a link, and what the link shares, which is held at its own rate.
+
+        `length` is the time from the offset until what is carried has crossed the link.
+        """
         self.uses.append((arc, link, offset, span, load))
         for name in self.topology.links[link].shares:
             held = self.grid.epochs_to_send(self.topology.shared[name])
-            self.uses.append((arc, self.shared[name], offset, held, Fraction(1)))
+            begin = offset + length - held if self.backwards else offset
+            self.uses.append((arc, self.shared[name], begin, held, Fraction(1)))
 
     def pack(self) -> Arcs:
         """Return the arrays."""
@@ -312,6 +334,7 @@ class _Listing:
         if self.topology.has_profiles:
             self._follow_profiles(delay, span, place, limits)
         return Arcs(
+            by_link=self.by_link,
             ways=tuple(self.ways),
             src=np.array(self.src, dtype=np.int64),
             end=np.array(self.end, dtype=np.int64),

@@ -198,7 +198,13 @@ class _Run:
 
         def is_feasible(grid: TimeGrid, epochs: int) -> bool:
             self._checkpoint()
-            milp = build_milp(self.task.inner, grid, epochs, splits=self.task.splits)
+            milp = build_milp(
+                self.task.inner,
+                grid,
+                epochs,
+                splits=self.task.splits,
+                backwards=self.task.is_turned,
+            )
             options = self._options(COARSE_SECONDS)
             options = replace(options, first_only=True)
             return solvers.solve(
@@ -273,6 +279,7 @@ class _Run:
             goal=goal,
             splits=task.splits,
             whole_ways=self.whole_ways,
+            backwards=task.is_turned,
         )
 
     def _on_progress(self, milp: Milp, goal: Goal) -> OnProgress:
@@ -315,11 +322,10 @@ class _Run:
 
     def _offer(self, milp: Milp, values: npt.NDArray[np.float64]) -> tuple[Schedule | None, int]:
         passages, epochs = decode(milp, milp.chosen(values))
-        inner = realise(self.task.inner, self.task.inner_grid, passages)
-        if inner is None:
+        schedule = realise(self.task, passages, epochs)
+        if schedule is None:
             self.search.report("milp", "a grid schedule has no order in physical time")
             return None, epochs
-        schedule = self.task.outer_schedule(inner, epochs)
         self.search.offer(schedule, epochs=epochs)
         return schedule, epochs
 

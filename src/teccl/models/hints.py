@@ -33,7 +33,7 @@ def _ways(milp: Milp, schedule: Schedule) -> list[tuple[int, tuple[int, ...], in
     sends = schedule.sends
     chunks, links = sends["chunk"].tolist(), sends["link"].tolist()
     epochs, transfers = sends["epoch"].tolist(), sends["transfer"].tolist()
-    if all(len(way) == 1 for way in milp.arcs.ways):
+    if milp.arcs.by_link:
         return [(c, (e,), k) for c, e, k in zip(chunks, links, epochs, strict=True)]
     topology = milp.problem.topology
     groups: dict[int, list[int]] = {}

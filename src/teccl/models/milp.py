@@ -86,6 +86,7 @@ def build_milp(
     goal: Goal = Goal.NONE,
     splits: npt.NDArray[np.bool_] | None = None,
     whole_ways: bool = False,
+    backwards: bool = False,
 ) -> Milp:
     """State the general model of a problem that copies data.
 
@@ -97,7 +98,7 @@ def build_milp(
         Number of epochs at whose end everything must be delivered.
     goal
         What to minimise.
-    splits, whole_ways
+    splits, whole_ways, backwards
         As `arcs_of` takes them.
 
     Examples
@@ -109,7 +110,7 @@ def build_milp(
     LinearModel(44 columns, 44 integer, 36 rows, 84 non-zeros)
     """
     check_serves(problem)
-    arcs = arcs_of(problem, grid, horizon, splits, whole_ways=whole_ways)
+    arcs = arcs_of(problem, grid, horizon, splits, whole_ways=whole_ways, backwards=backwards)
     reach = Reach.of(problem, arcs, ready_epochs(problem, grid))
     return _Builder(problem, grid, horizon, arcs, reach).build(goal)
 

@@ -19,11 +19,22 @@ class LoopError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hop:
-    """A link of a passage: which, after which other hop (-1 for the first), in which epoch."""
+    """A link of a passage.
+
+    Parameters
+    ----------
+    link
+        Which.
+    before
+        The hop that it continues, -1 for the first.
+    epoch, usable
+        When it starts, and when what it carries has crossed it.
+    """
 
     link: int
     before: int
     epoch: int
+    usable: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,8 +69,7 @@ def decode(milp: Milp, flows: list[tuple[int, int, int]]) -> tuple[list[Passage]
     LoopError
         If a chunk passes a switch twice on one way.
     """
-    is_by_link = all(len(way) == 1 for way in milp.arcs.ways)
-    joined = _join_links(milp, flows) if is_by_link else _join_ways(milp, flows)
+    joined = _join_links(milp, flows) if milp.arcs.by_link else _join_ways(milp, flows)
     passages, finish = _prune(milp, joined)
     for passage in passages:
         _refuse_loops(milp, passage)
@@ -83,8 +93,8 @@ def _join_links(milp: Milp, flows: list[tuple[int, int, int]]) -> list[Passage]:
             hops.append([])
             ends.append([])
             heads.append((m, src, k))
-        hops[number].append(Hop(link=a, before=before, epoch=k))
         arrival = k + int(arcs.delay[a, k])
+        hops[number].append(Hop(link=a, before=before, epoch=k, usable=arrival))
         if arcs.is_switch[end]:
             waiting[m, end, arrival].append((number, len(hops[number]) - 1))
         else:
@@ -123,6 +133,7 @@ def _join_ways(milp: Milp, flows: list[tuple[int, int, int]]) -> list[Passage]:
                 link=arcs.ways[a][-1],
                 before=place[int(arcs.parent[a])] if arcs.parent[a] >= 0 else -1,
                 epoch=k + _offsets(milp, arcs.ways[a])[-1],
+                usable=k + int(arcs.delay[a, k]),
             )
             for a in place
         ]
@@ -139,12 +150,17 @@ def _join_ways(milp: Milp, flows: list[tuple[int, int, int]]) -> list[Passage]:
 def _whole_way(milp: Milp, m: int, a: int, k: int) -> Passage:
     way = milp.arcs.ways[a]
     offsets = _offsets(milp, way)
-    hops = tuple(
-        Hop(link=e, before=i - 1, epoch=k + offset)
-        for i, (e, offset) in enumerate(zip(way, offsets, strict=True))
-    )
-    end = (int(milp.arcs.end[a]), len(way) - 1, k + int(milp.arcs.delay[a, k]))
-    return Passage(chunk=m, src=int(milp.arcs.src[a]), epoch=k, hops=hops, ends=(end,))
+    arrival = k + int(milp.arcs.delay[a, k])
+    held = int(milp.arcs.held[a])
+    hops = []
+    for i, (e, offset) in enumerate(zip(way, offsets, strict=True)):
+        late = int(milp.grid.delta[e])
+        usable = k + offset + late + (int(milp.grid.kappa[e]) if _stores(milp) else held)
+        if milp.problem.switch is SwitchMode.HYPER_EDGE:
+            usable = arrival
+        hops.append(Hop(link=e, before=i - 1, epoch=k + offset, usable=usable))
+    end = (int(milp.arcs.end[a]), len(way) - 1, arrival)
+    return Passage(chunk=m, src=int(milp.arcs.src[a]), epoch=k, hops=tuple(hops), ends=(end,))
 
 
 def _offsets(milp: Milp, way: tuple[int, ...]) -> list[int]:
@@ -152,11 +168,16 @@ def _offsets(milp: Milp, way: tuple[int, ...]) -> list[int]:
     problem, grid = milp.problem, milp.grid
     if problem.switch is SwitchMode.HYPER_EDGE:
         return [0] * len(way)
-    stores = problem.transit is Transit.STORE_AND_FORWARD
+    stores = _stores(milp)
     offsets = [0]
     for e in way[:-1]:
         offsets.append(offsets[-1] + int(grid.delta[e]) + (int(grid.kappa[e]) if stores else 0))
     return offsets
+
+
+def _stores(milp: Milp) -> bool:
+    """Whether a switch forwards what it has fully received."""
+    return milp.problem.transit is Transit.STORE_AND_FORWARD
 
 
 def _prune(milp: Milp, passages: list[Passage]) -> tuple[list[Passage], int]:

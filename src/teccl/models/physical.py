@@ -12,10 +12,10 @@ from math import lcm
 from teccl.check import verify
 from teccl.construct.calendars import Calendar, ExclusiveCalendar, RateCalendar
 from teccl.models.passages import Passage
+from teccl.models.turning import Task
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.schedule import Schedule, send_array
 from teccl.schedule.timing import transmission_from
-from teccl.timegrid import TimeGrid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,38 +27,53 @@ class _Layout:
     arrivals: tuple[int, ...]
 
 
-def realise(problem: Problem, grid: TimeGrid, passages: list[Passage]) -> Schedule | None:
-    """Return a verified schedule of passages, None if they have no order in physical time."""
-    rigid = [False] if problem.buffer is None else [False, True]
+def realise(task: Task, passages: list[Passage], epochs: int) -> Schedule | None:
+    """Return a verified schedule of passages, None if they have no order in physical time.
+
+    Parameters
+    ----------
+    task
+        Whose passages they are; where its model runs backwards, they are turned round.
+    epochs
+        Their length on the grid.
+    """
+    rigid = [False] if task.problem.buffer is None else [False, True]
     for whole in rigid:
-        starts = _Placement(problem, passages).place(rigid=whole)
+        starts = _Placement(task, passages).place(rigid=whole)
         if starts is None:
             continue
-        schedule = _schedule(problem, grid, passages, starts)
+        schedule = _schedule(task, passages, starts, epochs)
         if not verify(schedule):
             return schedule
     return None
 
 
 def _schedule(
-    problem: Problem, grid: TimeGrid, passages: list[Passage], starts: list[tuple[int, ...]]
+    task: Task, passages: list[Passage], starts: list[tuple[int, ...]], epochs: int
 ) -> Schedule:
     rows = [
-        (passage.chunk, hop.link, start, number, hop.epoch)
+        (passage.chunk, hop.link, start, number, hop.epoch, hop.usable)
         for number, (passage, times) in enumerate(zip(passages, starts, strict=True))
         for hop, start in zip(passage.hops, times, strict=True)
     ]
-    chunk, link, start, transfer, epoch = zip(*rows, strict=True) if rows else ((),) * 5
-    sends = send_array(chunk, link, start, transfer=transfer, epoch=epoch)
-    return Schedule(problem=problem, sends=sends, grid=grid, method="milp")
+    chunk, link, start, transfer, begins, usable = zip(*rows, strict=True) if rows else ((),) * 6
+    epoch = [epochs - moment for moment in usable] if task.is_turned else begins
+    sends = send_array(chunk, link, start, transfer=transfer, epoch=epoch, reduce=task.is_turned)
+    return Schedule(problem=task.problem, sends=sends, grid=task.grid, method="milp")
 
 
 class _Placement:
     """Books passages one after another on links that are free."""
 
-    def __init__(self, problem: Problem, passages: list[Passage]) -> None:
+    def __init__(self, task: Task, passages: list[Passage]) -> None:
+        problem = task.problem
         topology = problem.topology
-        self.problem, self.passages = problem, passages
+        self.problem, self.passages, self.is_turned = problem, passages, task.is_turned
+        # Backwards, what a passage fed feeds it: by passage and end.
+        self.fed_by: dict[tuple[int, int], list[int]] = {}
+        for number, passage in enumerate(passages):
+            if passage.feeder is not None and task.is_turned:
+                self.fed_by.setdefault(passage.feeder, []).append(number)
         self.hyper = topology.num_switches > 0 and problem.switch is SwitchMode.HYPER_EDGE
         self.cut = topology.num_switches > 0 and problem.transit is Transit.CUT_THROUGH
         self.cut = self.cut and not self.hyper
@@ -80,7 +95,7 @@ class _Placement:
     def place(self, *, rigid: bool) -> list[tuple[int, ...]] | None:
         """Return the starts of every passage's hops, None if a body cannot be placed."""
         bodies = self._bodies() if rigid else [[i] for i in range(len(self.passages))]
-        order = sorted(bodies, key=lambda body: (self.passages[body[0]].epoch, body[0]))
+        order = sorted(bodies, key=self._key)
         placed: dict[int, _Layout] = {}
         for body in order:
             layouts = self._fit(body, placed)
@@ -88,6 +103,11 @@ class _Placement:
                 return None
             placed |= layouts
         return [placed[i].starts for i in range(len(self.passages))]
+
+    def _key(self, body: list[int]) -> tuple[int, int]:
+        """When a body begins on the grid; backwards, when it arrives, after all that feeds it."""
+        epoch = self.passages[body[0]].epoch
+        return (-epoch if self.is_turned else epoch, body[0])
 
     def _bodies(self) -> list[list[int]]:
         """Passages by the own data that sets them off, feeders first."""
@@ -101,8 +121,7 @@ class _Placement:
 
     def _fit(self, body: list[int], placed: dict[int, _Layout]) -> dict[int, _Layout] | None:
         """Find the earliest time at which a body fits, and book it."""
-        first = self.passages[body[0]]
-        start = self._release(first, placed)
+        start = self._release(body[0], placed)
         while True:
             layouts = self._lay(body, start)
             uses = self._uses(body, layouts)
@@ -118,12 +137,25 @@ class _Placement:
             calendar.add(at, hold, rate)
         return layouts
 
-    def _release(self, passage: Passage, placed: dict[int, _Layout]) -> int:
+    def _release(self, number: int, placed: dict[int, _Layout]) -> int:
+        """When a passage may begin: its own data is ready, what feeds it is there."""
+        passage = self.passages[number]
+        if self.is_turned:
+            layout = self._layout(passage, 0)
+            # What leaves a GPU some time after the start may be fed as much later.
+            return max(
+                [0]
+                + [
+                    placed[q].arrivals[0] - layout.starts[hop]
+                    for end, (_, hop, _) in enumerate(passage.ends)
+                    for q in self.fed_by.get((number, end), ())
+                ]
+            )
         if passage.feeder is None:
             tenant = self.problem.chunks.tenant[passage.chunk]
             return int(self.ready[tenant][passage.src])
-        number, end = passage.feeder
-        return placed[number].arrivals[end]
+        feeder, end = passage.feeder
+        return placed[feeder].arrivals[end]
 
     def _lay(self, body: list[int], start: int) -> dict[int, _Layout]:
         """Time the passages of a body that begins at some time, each when it is fed."""
@@ -157,8 +189,19 @@ class _Placement:
                 starts.append(starts[before] + kept + late[before])
             holds.append(slowest if self.cut else self._length(hop.link, size, starts[-1]))
             late.append(alpha)
-        arrivals = [starts[hop] + holds[hop] + late[hop] for _, hop, _ in passage.ends]
-        return _Layout(starts=tuple(starts), holds=tuple(holds), arrivals=tuple(arrivals))
+        ends = [start + hold + more for start, hold, more in zip(starts, holds, late, strict=True)]
+        if self.is_turned:
+            return self._turned(begin, ends, holds)
+        arrivals = tuple(ends[hop] for _, hop, _ in passage.ends)
+        return _Layout(starts=tuple(starts), holds=tuple(holds), arrivals=arrivals)
+
+    def _turned(self, begin: int, ends: list[int], holds: list[int]) -> _Layout:
+        """Turn a layout round within its own length; its one arrival is where it began."""
+        last = max(ends)
+        starts = [begin + last - end for end in ends]
+        if self.hyper:
+            starts = [begin] * len(ends)
+        return _Layout(starts=tuple(starts), holds=tuple(holds), arrivals=(last,))
 
     def _length(self, link: int, size: int, start: int) -> int:
         if not self.problem.topology.links[link].profile:
