@@ -135,6 +135,15 @@ class Instance:
         return len(self.slots)
 
 
+def without_long_ways(instance: Instance) -> Instance:
+    """Return the instance without passages through several switches, where it can do without."""
+    ways = instance.routes.ways()
+    short = [way for way in ways if len(way) <= 2]
+    if len(short) == len(ways) or not _strongly_connected(instance.problem, short):
+        return instance
+    return Instance.build(instance.problem, instance.grid, ways=short)
+
+
 def _longest_kappa(problem: Problem, grid: TimeGrid) -> IntArray:
     """Kappa of each link at the lowest rate its profile ever gives."""
     if not problem.topology.has_profiles:

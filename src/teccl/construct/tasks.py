@@ -227,6 +227,43 @@ def justify(
     return best
 
 
+def justify_serially(instance: Instance, tasks: Tasks, *, key: IntArray, rounds: int) -> IntArray:
+    """Place tasks serially by a key, then backwards and forwards again; returns the best starts.
+
+    Serial scheduling books ahead and fills gaps. It serves continuous time only.
+    """
+    from teccl.construct.serial import serial_schedule
+
+    order = precedence(instance, tasks)
+    length, mirrored, arcs = _mirror(tasks, order)
+    quantum, num = _quanta(instance, tasks), instance.num_resources
+    columns, forward = _resource_columns(tasks), _arcs(order)
+    start = best = serial_schedule(*columns, *forward, order.release, key, quantum, num)
+    anytime = np.zeros_like(order.release)
+    for _ in range(rounds):
+        back = serial_schedule(*mirrored, *arcs, anytime, -(start + length), quantum, num)
+        if back.min(initial=0) < 0:
+            break
+        late = -(back + length)
+        start = serial_schedule(*columns, *forward, order.release, late, quantum, num)
+        if finish_time(tasks, start) < finish_time(tasks, best):
+            best = start
+    return best
+
+
+def _quanta(instance: Instance, tasks: Tasks) -> IntArray:
+    """Shortest hold among the resources that tasks connect: multiples of it leave no odd gaps."""
+    shortest = np.full(instance.num_resources, np.iinfo(np.int64).max)
+    np.minimum.at(shortest, tasks.res, tasks.res_hold)
+    owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))
+    while True:
+        of_task = np.minimum.reduceat(shortest[tasks.res], tasks.res_start[:-1])
+        before = shortest.copy()
+        np.minimum.at(shortest, tasks.res, of_task[owner])
+        if np.array_equal(before, shortest):
+            return of_task
+
+
 def _mirror(
     tasks: Tasks, order: Precedence
 ) -> tuple[IntArray, tuple[IntArray, ...], tuple[IntArray, ...]]:
@@ -277,11 +314,11 @@ def task_tails(instance: Instance, tasks: Tasks) -> IntArray:
 
     order = precedence(instance, tasks)
     longest = np.maximum.reduceat(tasks.out_length, tasks.out_start[:-1])
-    sequence = np.argsort(_depths(order), kind="stable")
+    sequence = np.argsort(depths(order), kind="stable")
     return tails(order.next_start, order.next_task, order.next_lag, longest, sequence)
 
 
-def _depths(order: Precedence) -> IntArray:
+def depths(order: Precedence) -> IntArray:
     """Number of waits on the longest chain before each task."""
     depth = np.zeros(len(order.waits), dtype=np.int64)
     waits = order.waits.copy()

@@ -1,0 +1,112 @@
+"""Compiled serial scheduling: tasks one by one, each in the first gap that all its links share."""
+
+import numba as nb
+import numpy as np
+
+from teccl.construct.kernels import _heap_pop, _heap_push
+
+
+@nb.njit(cache=True)
+def _first_ending_after(ends, low, high, time):
+    """Index of the first busy interval in low..high that ends after a time."""
+    while low < high:
+        middle = (low + high) // 2
+        if ends[middle] > time:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@nb.njit(cache=True)
+def _occupy(begins, ends, base, count, r, begin, end):
+    """Add a busy interval, joined with those it touches."""
+    low, high = base[r], base[r] + count[r]
+    i = _first_ending_after(ends, low, high, begin - 1)
+    joins_before = i < high and ends[i] == begin
+    after = i + 1 if joins_before else i
+    joins_after = after < high and begins[after] == end
+    if joins_before and joins_after:
+        ends[i] = ends[after]
+        for k in range(after, high - 1):
+            begins[k], ends[k] = begins[k + 1], ends[k + 1]
+        count[r] -= 1
+    elif joins_before:
+        ends[i] = end
+    elif joins_after:
+        begins[after] = begin
+    else:
+        for k in range(high, i, -1):
+            begins[k], ends[k] = begins[k - 1], ends[k - 1]
+        begins[i], ends[i] = begin, end
+        count[r] += 1
+
+
+@nb.njit(cache=True)
+def serial_schedule(
+    res_start,
+    res,
+    res_offset,
+    res_hold,
+    waits,
+    next_start,
+    next_task,
+    next_lag,
+    release,
+    key,
+    quantum,
+    num_res,
+):
+    """Return the start of every task, -1 for tasks that wait for themselves.
+
+    Of the tasks whose inputs are placed the one with the least key goes next. It takes the first
+    time, a multiple of its quantum, at which all its resources are free long enough, in gaps that
+    others left too; so a scarce resource books its partners ahead. Equal quanta keep gaps whole.
+    """
+    num_tasks = len(res_start) - 1
+    start = np.full(num_tasks, -1, dtype=np.int64)
+    ready = release.copy()
+    waits = waits.copy()
+    room = np.zeros(num_res + 1, dtype=np.int64)
+    for i in range(len(res)):
+        room[res[i] + 1] += 1
+    base = np.cumsum(room + 1)
+    begins = np.empty(base[-1], dtype=np.int64)
+    ends = np.empty(base[-1], dtype=np.int64)
+    count = np.zeros(num_res, dtype=np.int64)
+    keys = np.empty(num_tasks + 1, dtype=np.int64)
+    values = np.empty(num_tasks + 1, dtype=np.int64)
+    size = 0
+    for t in range(num_tasks):
+        if waits[t] == 0:
+            size = _heap_push(keys, values, size, key[t], t)
+    while size > 0:
+        t = values[0]
+        size = _heap_pop(keys, values, size)
+        q = quantum[t]
+        now = -(-ready[t] // q) * q
+        moved = True
+        while moved:
+            moved = False
+            for i in range(res_start[t], res_start[t + 1]):
+                r = res[i]
+                begin = now + res_offset[i]
+                high = base[r] + count[r]
+                k = _first_ending_after(ends, base[r], high, begin)
+                while k < high and begins[k] < begin + res_hold[i]:
+                    # The next gap on this resource that is long enough.
+                    now = -(-(ends[k] - res_offset[i]) // q) * q
+                    begin = now + res_offset[i]
+                    moved = True
+                    k += 1
+        start[t] = now
+        for i in range(res_start[t], res_start[t + 1]):
+            begin = now + res_offset[i]
+            _occupy(begins, ends, base, count, res[i], begin, begin + res_hold[i])
+        for i in range(next_start[t], next_start[t + 1]):
+            s = next_task[i]
+            waits[s] -= 1
+            ready[s] = max(ready[s], now + next_lag[i])
+            if waits[s] == 0:
+                size = _heap_push(keys, values, size, key[s], s)
+    return start

@@ -1,0 +1,83 @@
+"""Throughput plans: one period of trees, repeated."""
+
+import numpy as np
+import pytest
+from tests.construct.small import make_instance
+
+import teccl
+from teccl.check import verify
+from teccl.construct.instance import Instance
+from teccl.construct.multicast import Tables
+from teccl.construct.realise import realise
+from teccl.construct.repeated import can_repeat, period_pieces, repeated_plans
+from teccl.construct.tasks import (
+    Tasks,
+    finish_time,
+    justify_serially,
+    precedence,
+    tasks_of_plan,
+)
+from teccl.construct.trees import laid_plan
+
+
+def bound_of(instance: Instance) -> int:
+    """Return the physical bound of an instance's problem."""
+    from teccl.bounds import summarise
+
+    return summarise(instance.problem).physical_ps
+
+
+def assert_disjoint(tasks: Tasks, start: np.ndarray) -> None:
+    """No two tasks hold a resource at the same time."""
+    owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))
+    begin = start[owner] + tasks.res_offset
+    order = np.lexsort((begin, tasks.res))
+    same = tasks.res[order][1:] == tasks.res[order][:-1]
+    ends = (begin + tasks.res_hold)[order][:-1]
+    assert np.all(ends[same] <= begin[order][1:][same])
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reducescatter", "allreduce", "broadcast"])
+@pytest.mark.parametrize("spec", ["ring:gpus=4", "dgx1", "star:gpus=4"])
+def test_repeated_plans_verify(spec: str, collective: str) -> None:
+    """Whatever the fabric and the collective, a repeated period is a correct schedule."""
+    made = make_instance(spec, collective, "64MB", num_chunks=1)
+    chunks = 2 * period_pieces(made.problem)
+    made = make_instance(spec, collective, "64MB", num_chunks=chunks)
+    assert can_repeat(made.problem)
+    found = list(repeated_plans(made, target=bound_of(made)))
+    assert found
+    for plan in found:
+        assert plan.finish >= bound_of(made)
+        assert not verify(realise(made, plan, method="construct"))
+
+
+def test_a_slow_gpu_does_not_halve_an_allreduce() -> None:
+    """With one GPU at half rate an AllReduce still comes within three per cent of the bound."""
+    result = teccl.solve("dgx1", "allreduce", size="256MB", degrade="gpu0:*=50%")
+    assert result.physical_gap is not None
+    assert result.physical_gap <= 0.03
+
+
+def test_pieces_that_differ_are_not_repeated() -> None:
+    """A period stands for all pieces only where these are alike and counts divide."""
+    made = make_instance("ring:gpus=4", "allgather", num_chunks=3)
+    assert not can_repeat(made.problem)
+
+
+@pytest.mark.parametrize("spec", ["dgx1", "star:gpus=6", "dgx2"])
+def test_serial_scheduling_keeps_resources_and_waits(spec: str) -> None:
+    """Serial schedules overlap nowhere and start nothing before its inputs are there."""
+    made = make_instance(spec, "allreduce", num_chunks=2)
+    plan = laid_plan(made, Tables.build(made), target=1e6)
+    assert plan is not None
+    tasks = tasks_of_plan(made, plan)
+    key = np.random.default_rng(0).permutation(len(tasks))
+    first = justify_serially(made, tasks, key=key, rounds=0)
+    better = justify_serially(made, tasks, key=key, rounds=3)
+    assert finish_time(tasks, better) <= finish_time(tasks, first) < 2**61
+    order = precedence(made, tasks)
+    before = np.repeat(np.arange(len(tasks)), np.diff(order.next_start))
+    for start in (first, better):
+        assert_disjoint(tasks, start)
+        assert np.all(start[before] + order.next_lag <= start[order.next_task])
