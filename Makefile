@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@if $(BIN)/python -m pip --version >/dev/null 2>&1; \
 		then pip="$(BIN)/python -m pip"; \
 		else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; \
-		$$pip install --quiet -c constraints.txt -e ".[dev,docs,plot,ui]"
+		$$pip install --quiet -c constraints.txt -e ".[dev,docs,mpi,plot,ui]"
 	@touch $@
 
 # Pages are tested in Debian's Chromium. Without it, and without root to install it, those tests are

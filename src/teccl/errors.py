@@ -45,6 +45,10 @@ class ProgramError(InputError):
     """A program file for a GPU runtime cannot be read."""
 
 
+class RunError(TecclError):
+    """A run with real bytes failed: a rank died or hung, MPI is missing, a result is wrong."""
+
+
 class VerificationError(TecclError):
     """A schedule failed verification; `violations` holds the findings."""
 

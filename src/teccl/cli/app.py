@@ -41,6 +41,8 @@ def run(arguments: list[str]) -> int:
 def build_app() -> typer.Typer:
     """Assemble the commands."""
     from teccl.cli import bound, export, inspect, solve, topology
+    from teccl.cli.calibrate import calibrate
+    from teccl.cli.run import run as run_schedule
 
     app = typer.Typer(
         name="teccl",
@@ -57,6 +59,8 @@ def build_app() -> typer.Typer:
     app.command("verify")(inspect.verify)
     app.command("simulate")(inspect.simulate)
     app.command("export")(export.export)
+    app.command("run")(run_schedule)
+    app.command("calibrate")(calibrate)
     return app
 
 

@@ -1,0 +1,188 @@
+"""`teccl run`: execute a schedule with real bytes on MPI ranks, and time it."""
+
+from typing import Annotated, Any
+
+import typer
+
+from teccl.cli.errors import CommandFailed, ExitCode, UsageError, report
+from teccl.cli.options import JsonOption, QuietOption, choice, option
+
+_RUN = "Run"
+_LINKS = "Emulated links"
+# The library knows these too; they stand here so that help and completion need not load it.
+DTYPES = (
+    *("float16", "float32", "float64"),
+    *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
+)
+OPS = ("sum", "min", "max", "prod")
+MAX_COUNT = 10**6
+
+TimeoutOption = Annotated[
+    str, option("--timeout", "DURATION", _RUN, "End all ranks if nothing moves for so long (60s).")
+]
+TimeScaleOption = Annotated[
+    str,
+    option("--time-scale", "auto|X", _LINKS, "Make emulated links X times slower (auto)."),
+]
+
+
+def run(
+    schedule: Annotated[
+        str, typer.Argument(metavar="SCHEDULE", help="A schedule file.", show_default=False)
+    ],
+    *,
+    ranks: Annotated[
+        str, option("--ranks", "auto|N", _RUN, "Ranks to start (auto: those the schedule uses).")
+    ] = "auto",
+    repeat: Annotated[str, option("--repeat", "N", _RUN, "Runs that are timed (20).")] = "20",
+    warmup: Annotated[str, option("--warmup", "N", _RUN, "Runs before them (5).")] = "5",
+    dtype: Annotated[
+        str, choice("--dtype", DTYPES, _RUN, "Type of the elements (float32)")
+    ] = "float32",
+    op: Annotated[str, choice("--op", OPS, _RUN, "How reductions combine (sum)")] = "sum",
+    check: Annotated[
+        bool, option("--check", "", _RUN, "Check every result, and against the MPI library's.")
+    ] = False,
+    timeout: TimeoutOption = "60s",
+    emulate: Annotated[
+        bool, option("--emulate", "", _LINKS, "Pace links to the topology's bandwidth and alpha.")
+    ] = False,
+    time_scale: TimeScaleOption = "auto",
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Run a schedule with real bytes, beside the MPI library's own algorithm.
+
+    Starts local ranks, or uses those it is started with under mpirun or srun. Times are medians
+    over the repeats, from a common start to the last rank's end.
+    """
+    from teccl.cli.output import emit, emit_json
+    from teccl.runtime.measure import Options
+    from teccl.runtime.running import run_file
+
+    scale = read_time_scale(time_scale)
+    options = Options(
+        repeat=read_count(repeat, "repeat", low=1),
+        warmup=read_count(warmup, "warmup", low=0),
+        dtype=read_name(dtype, DTYPES, "data type"),
+        op=read_name(op, OPS, "op"),
+        check=check,
+        emulate=emulate or scale is not None,
+        time_scale=scale,
+        timeout=read_timeout(timeout),
+    )
+    number = None if ranks == "auto" else read_count(ranks, "ranks", low=1)
+    found = run_file(schedule, options, ranks=number, tell=_tell)
+    if found is None:
+        return
+    if as_json:
+        emit_json(found)
+    elif not quiet:
+        emit(run_text(found))
+    if found["wrong"]:
+        raise CommandFailed(
+            ExitCode.FAILED_VERIFICATION,
+            f"run of {schedule}: {found['wrong']} elements are wrong; run again, and report it",
+        )
+
+
+def _tell(problem: BaseException) -> None:
+    report(problem, debug=False)
+
+
+def read_count(text: str, what: str, *, low: int) -> int:
+    """Read a whole number from the command line."""
+    if not (text.isascii() and text.isdigit()) or not low <= int(text[:12]) <= MAX_COUNT:
+        raise UsageError(f"{what} {text[:20]!r} is not a whole number from {low} to {MAX_COUNT}")
+    return int(text)
+
+
+def read_name(text: str, names: tuple[str, ...], what: str) -> str:
+    """Read one of some names."""
+    if text not in names:
+        raise UsageError(f"{what} {text[:40]!r} is unknown; use {', '.join(names)}")
+    return text
+
+
+def read_timeout(text: str) -> float:
+    """Read a duration that is not zero."""
+    from teccl.units import parse_duration
+
+    seconds = float(parse_duration(text, what="timeout"))
+    if seconds <= 0:
+        raise UsageError(f"timeout {text!r} is not positive; give for example 60s")
+    return seconds
+
+
+def read_time_scale(text: str) -> float | None:
+    """Read a factor, None for automatic."""
+    if text == "auto":
+        return None
+    try:
+        scale = float(text)
+    except ValueError:
+        scale = 0.0
+    if not 0 < scale < 1e15:
+        raise UsageError(f"time scale {text[:40]!r} is not a positive number; give one, or auto")
+    return scale
+
+
+def run_text(found: dict[str, Any]) -> str:
+    """Lay a report out as nccl-tests does, the MPI library's figures beside ours."""
+    from teccl.cli.output import table
+    from teccl.units import display_time
+
+    rows = found["rows"]
+    head = (
+        f"{rows[0]['collective']} on {found['topology']}, method {found['method']}: "
+        f"{found['ranks']} ranks, {found['repeat']} repeats after {found['warmup']}"
+    )
+    notes = [f"teccl beside {found['library']}" if _has_library(rows) else "teccl"]
+    padded = sum(row["size_bytes"] for row in rows[-1 if len(rows) == 1 else 1 :])
+    if padded != found["scheduled_bytes"]:
+        notes.append(
+            f"{found['scheduled_bytes']} bytes of the schedule padded onto whole elements: {padded}"
+        )
+    if found["time_scale"] is not None:
+        measured, simulated = rows[0]["teccl"]["time_s"], found["simulated_s"]
+        notes.append(
+            f"links emulated {found['time_scale']:.6g} times slower: measured "
+            f"{display_time(measured)}, simulated {display_time(simulated)} "
+            f"({measured / simulated - 1:+.1%})"
+        )
+    return "\n".join([head, *notes, "", table(_columns(rows), _cells(found))])
+
+
+def _has_library(rows: list[dict[str, Any]]) -> bool:
+    return any(row["library"] for row in rows)
+
+
+def _columns(rows: list[dict[str, Any]]) -> tuple[str, ...]:
+    measured = (">time", ">algbw GB/s", ">busbw GB/s", ">wrong")
+    named = ("tenant",) if len(rows) > 1 else ()
+    library = (">MPI time", *measured[1:]) if _has_library(rows) else ()
+    return (*named, ">size", ">count", "type", "redop", ">root", *measured, *library)
+
+
+def _cells(found: dict[str, Any]) -> list[tuple[object, ...]]:
+    rows = found["rows"]
+    lines = []
+    for row in rows:
+        line: list[object] = [row["name"]] if len(rows) > 1 else []
+        root = "-" if row["root"] is None else row["root"]
+        line += [row["size_bytes"], row["count"], found["dtype"], row["op"] or "-", root]
+        line += _timing_cells(row["teccl"])
+        if _has_library(rows):
+            line += _timing_cells(row["library"])
+        lines.append(tuple(line))
+    return lines
+
+
+def _timing_cells(timing: dict[str, Any] | None) -> list[object]:
+    from teccl.units import display_time
+
+    if timing is None:
+        return ["-"] * 4
+    wrong = "N/A" if timing["wrong"] is None else timing["wrong"]
+    bandwidths = [f"{timing[key]:.4g}" for key in ("algbw_GBps", "busbw_GBps")]
+    return [display_time(timing["time_s"]), *bandwidths, wrong]

@@ -1,0 +1,1 @@
+"""Running schedules with real bytes: MPI execution, emulated links, measurement, calibration."""

@@ -1,0 +1,148 @@
+"""Schedules on real MPI ranks: exact results, the same as the MPI library's."""
+
+import pytest
+from tests.check.generate import random_schedule
+from tests.runtime.ranks import run_schedules, run_script
+
+import teccl
+from teccl.demand import Collective, Demand
+from teccl.schedule import Schedule
+
+pytest.importorskip("mpi4py", reason="mpi4py is not installed; pip install 'teccl[mpi]'")
+
+COLLECTIVES = [c.value for c in Collective if c not in (Collective.ALLTOALLV, Collective.EXPLICIT)]
+
+
+def solved(topology: str, collective: str | None = None, **options) -> Schedule:
+    options = {"effort": "quick", **options}
+    if "demand" not in options:
+        options.setdefault("size", "1KB")
+    schedule = teccl.solve(topology, collective, **options).schedule
+    assert schedule is not None
+    return schedule
+
+
+def assert_exact(reports: list[dict], *, library: bool = True) -> None:
+    """No element is wrong, nor different from the library's."""
+    assert reports
+    assert [report["wrong"] for report in reports] == [0] * len(reports)
+    if library:
+        assert [report["differs"] for report in reports] == [0] * len(reports)
+        assert all(row["library"]["wrong"] == 0 for r in reports for row in r["rows"][-1:])
+
+
+@pytest.mark.parametrize("topology", ["ring:gpus=4", "star:gpus=3"])
+def test_every_collective_is_exact(tmp_path, topology):
+    """Constructed schedules and rings of several sizes give what the MPI library gives."""
+    cases = []
+    for collective in COLLECTIVES:
+        rings = collective in ("allgather", "reducescatter", "allreduce")
+        for method in ["auto", "ring"] if rings else ["auto"]:
+            for size in ["1KB", "100007B"]:
+                schedule = solved(topology, collective, size=size, method=method)
+                cases.append((schedule, {"repeat": 3}))
+    assert_exact(run_schedules(tmp_path, cases))
+
+
+def test_types_and_operations_are_exact(tmp_path):
+    """All types and operations, float16 among them, agree with the library bit by bit."""
+    schedule = solved("ring:gpus=3", "allreduce", size="1001B")
+    types = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "uint64"]
+    options = [
+        {"dtype": dtype, "op": op} for dtype in types for op in ("sum", "min", "max", "prod")
+    ]
+    assert_exact(run_schedules(tmp_path, [(schedule, option) for option in options]))
+
+
+def test_large_messages_are_exact(tmp_path):
+    """Messages that MPI does not copy on the way, in several pieces."""
+    cases = [
+        (solved("ring:gpus=2", "allreduce", size="4MB", chunks=3), {"dtype": "float64"}),
+        (solved("ring:gpus=2", "alltoall", size="4MB", chunks=1), {"dtype": "uint8"}),
+    ]
+    assert_exact(run_schedules(tmp_path, cases))
+
+
+def test_tenants_matrix_and_explicit_chunks_are_exact(tmp_path):
+    """Several tenants, uneven blocks, ranks that only forward, and chunks by hand."""
+    matrix = [["0B", "10B", "3B"], ["7B", "5B", "0B"], ["1B", "1000B", "0B"]]
+    uneven = Demand.collective("alltoallv", ranks=[0, 2, 3], matrix=matrix)
+    tenants = Demand(
+        tenants=(
+            *Demand.collective("allgather", size="1KB", ranks=[0, 1, 3]).tenants,
+            teccl.Tenant(
+                name="sums",
+                collective=Collective.ALLREDUCE,
+                size=Demand.collective("allreduce", size="3KB").tenants[0].size,
+                ranks=(1, 2, 3),
+            ),
+        )
+    )
+    cases = [(solved("ring:gpus=4", demand=demand, chunks=2), {}) for demand in (uneven, tenants)]
+    reports = run_schedules(tmp_path, cases)
+    assert_exact(reports)
+    assert [row["name"] for row in reports[1]["rows"]] == ["all", "tenant0", "sums"]
+
+
+def test_random_schedules_run(tmp_path):
+    """Random correct schedules of every mode, switches and reductions included, are exact."""
+    found: dict[int, list[Schedule]] = {}
+    for seed in range(200, 240):
+        schedule = random_schedule(seed)
+        found.setdefault(schedule.problem.topology.num_gpus, []).append(schedule)
+    for ranks, schedules in found.items():
+        folder = tmp_path / str(ranks)
+        folder.mkdir()
+        if ranks > 1:
+            assert_exact(run_schedules(folder, [(s, {}) for s in schedules]), library=False)
+
+
+def test_emulated_links_are_never_faster_than_simulated(tmp_path):
+    """Pacing holds every link to its rate, whatever the load of the machine."""
+    cases = [
+        (solved("ring:gpus=3", "allreduce", size="30KB", chunks=2), {"time_scale": 2000.0}),
+        (solved("star:gpus=3", "allgather", size="30KB", chunks=1), {"time_scale": 2000.0}),
+    ]
+    options = {"emulate": True, "repeat": 2}
+    reports = run_schedules(tmp_path, [(s, {**o, **options}) for s, o in cases])
+    assert_exact(reports, library=False)
+    for report in reports:
+        assert min(report["rows"][0]["teccl"]["seconds"]) >= 0.999 * report["simulated_s"]
+
+
+PROGRAM = """
+import numpy as np
+from mpi4py import MPI
+import teccl
+from teccl.runtime.mpi import Collective
+
+comm = MPI.COMM_WORLD
+rank, n = comm.rank, comm.size
+reduce = Collective(teccl.Schedule.load("ar.json"), comm, count=1003, timeout=20)
+gather = Collective(teccl.Schedule.load("ag.json"), comm, timeout=20)
+for turn in range(7):  # more buffers than requests are kept for
+    send, recv = np.full(1003, rank + turn, "int32"), np.zeros(1003, "int32")
+    for _ in range(3):
+        reduce.run(send, recv)
+        assert (recv == sum(range(n)) + n * turn).all()
+    reduce.run(None, send)
+    assert (send == sum(range(n)) + n * turn).all()
+    reduce.run(recv, recv)
+    assert (recv == n * (sum(range(n)) + n * turn)).all()
+(layout,) = gather.layouts("float64")
+place = np.zeros(layout.recv_count)
+place[rank * layout.send_count : (rank + 1) * layout.send_count] = rank + 1
+gather.run(None, place)
+assert (place == np.repeat(np.arange(n) + 1, layout.send_count)).all()
+reduce.close()
+gather.close()
+print("fine")
+"""
+
+
+def test_collective_in_a_users_program(tmp_path):
+    """Reused, in place, for another count, with many buffers: the calls stay right."""
+    solved("ring:gpus=3", "allreduce", size="10KB").save(tmp_path / "ar.json")
+    solved("ring:gpus=3", "allgather", size="10KB").save(tmp_path / "ag.json")
+    done = run_script(tmp_path, 3, PROGRAM)
+    assert (done.returncode, done.stdout.split()) == (0, ["fine"] * 3), done.stderr
