@@ -10,12 +10,13 @@ import teccl
 ROOT = Path(teccl.__file__).parent
 # Lowest first. A module may import its own layer and those before it.
 LAYERS = [
-    {"errors", "_suggest", "_version"},
+    {"errors", "_suggest", "_version", "_graphs"},
     {"linear_model"},
     {"units"},
     {"_files"},
     {"_foreign"},
     {"programs"},
+    {"plans"},
     {"topology"},
     {"demand"},
     {"problem"},

@@ -2,8 +2,7 @@
 
 from typing import NamedTuple
 
-import numpy as np
-
+from teccl._graphs import strong_components
 from teccl.problem import Problem
 
 
@@ -47,14 +46,8 @@ def find_unreachable(problem: Problem) -> Unreachable | None:
 
 def _is_strongly_connected(problem: Problem) -> bool:
     """Whether every GPU reaches every other; the common case, quick to see."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import connected_components
-
     topology = problem.topology
-    ends = (topology.link_src, topology.link_dst)
-    shape = (topology.num_nodes, topology.num_nodes)
-    graph = csr_array((np.ones(topology.num_links), ends), shape=shape)
-    _, label = connected_components(graph, directed=True, connection="strong")
+    label = strong_components(topology.num_nodes, topology.link_src, topology.link_dst)
     return len(set(label[topology.gpus].tolist())) == 1
 
 

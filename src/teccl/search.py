@@ -24,7 +24,8 @@ MAX_CHUNKS = 64
 GOOD_GAP = Fraction(1, 1000)
 # Numbers of chunks without an improvement after which more are not tried.
 MAX_STALE_COUNTS = 2
-# Share of the gap that must close for an improvement to count.
+# A gap beyond which more chunks do little about it, unless they close this share of it.
+FAR_GAP = Fraction(1, 10)
 GAP_SHARE = Fraction(1, 20)
 # Processor seconds after the first schedule that cap an effort: the work itself is counted, not
 # timed, and a busy machine should change nothing.
@@ -90,6 +91,8 @@ class Search:
         Whom to tell, and who may stop it.
     bound
         What was proven about the problem; None until it is.
+    is_refined
+        Whether bounds that take longer were looked for too.
     """
 
     request: Request
@@ -97,6 +100,7 @@ class Search:
     progress: ProgressCallback | None = None
     cancel: CancelToken | None = None
     bound: BoundSummary | None = None
+    is_refined: bool = False
     best: dict[int, Candidate] = field(default_factory=dict)
     first_schedule_s: float | None = None
     first_schedule_cpu_s: float | None = None
@@ -245,8 +249,10 @@ class Search:
 
     def _improves(self, length: int, fastest: int) -> bool:
         """Whether more chunks closed a part of the gap that makes still more worth trying."""
-        gap = fastest - (self.target or 0)
-        return length * (1 + CHUNK_TOLERANCE) < fastest and fastest - length > GAP_SHARE * gap
+        target = self.target or 0
+        is_far = fastest > target * (1 + FAR_GAP)
+        least = GAP_SHARE * (fastest - target) if is_far else 0
+        return length * (1 + CHUNK_TOLERANCE) < fastest and fastest - length > least
 
     def _is_largest(self, found: Candidate) -> bool:
         """Whether a schedule with twice the chunks would be too large to try."""

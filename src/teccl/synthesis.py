@@ -53,7 +53,8 @@ Method = Callable[[Search], None]
 
 # A method that is farther behind than this and gains less by more chunks is tried no longer.
 PROMISING_GAIN = 0.05
-# Counts of chunks are not tried again with more effort when the gap is below this already.
+# A gap below which narrower cuts are not looked for, and counts of chunks are not tried again with
+# more effort; for large schedules the latter.
 POLISHED_GAP = 0.004
 LARGE_POLISHED_GAP = 0.02
 # A gap above which a period of trees is repeated, chunks that must have been worth trying before,
@@ -223,7 +224,7 @@ def run(
     try:
         search.checkpoint()
         search.report("bound")
-        search.bound = _bound(request, problem)
+        search.bound = _bound(request, problem, narrow=False)
         search.report("bound", search.bound.certificate)
         METHODS[request.method](search)
     except SearchStoppedError as stop:
@@ -238,7 +239,6 @@ def run(
 
 def _load_libraries() -> None:
     """Load what every request needs before the clock starts: start-up is no part of solving."""
-    import_module("scipy.sparse.csgraph")
     import_module("teccl.bounds")
     import_module("teccl.check")
 
@@ -265,13 +265,31 @@ def _check_request(request: Request) -> None:
         raise MethodError(f"method {request.method} starts from nothing; drop --from or use auto")
 
 
-def _bound(request: Request, problem: Problem) -> BoundSummary:
-    """Return what can be proven about the problem."""
+def _bound(request: Request, problem: Problem, *, narrow: bool = True) -> BoundSummary:
+    """Return what can be proven about the problem; `narrow` looks for narrow cuts too."""
     from teccl.bounds import summarise
 
     return summarise(
-        problem, grid=request.time_grid(problem), given_chunks=request.chunks is not None
+        problem,
+        grid=request.time_grid(problem),
+        given_chunks=request.chunks is not None,
+        narrow=narrow,
     )
+
+
+def _refine(search: Search) -> None:
+    """Look for narrow cuts, unless the bound shows already that the best schedule is very good."""
+    best, target = search.incumbent, search.target
+    tolerance = POLISHED_GAP if search.request.chunks is None else 0
+    if search.is_refined or best is None or target is None:
+        return
+    if best.length <= target * (1 + tolerance):
+        return
+    with search.paused():
+        import_module("scipy.sparse.csgraph")
+    search.bound = _bound(search.request, search.request.problem(search.request.chunks or 1))
+    search.is_refined = True
+    search.report("bound", search.bound.certificate)
 
 
 def _without_schedule(search: Search, problem: Problem, status: Status, message: str) -> Result:
@@ -291,6 +309,7 @@ def _finished(search: Search, best: Candidate, stopped: Status) -> Result:
     """Verify the best schedule and report on it."""
     from teccl.check import verify
 
+    _refine(search)
     search.report("verify")
     bound = search.bound
     if search.request.grid and search.request.chunks is None and best.grid is None:
@@ -347,14 +366,15 @@ def _auto(search: Search) -> None:
 def _construct(search: Search) -> None:
     """Construct schedules with more and more chunks, then try harder with the best counts."""
     level = search.request.effort
-    if search.request.chunks is not None:
+    for problem in search.problems():
+        _construct_one(search, problem, Effort.QUICK)
+    _refine(search)
+    search.checkpoint()
+    if level is not Effort.QUICK and search.request.chunks is not None:
         _construct_one(search, search.request.problem(search.request.chunks), level)
-    else:
-        for problem in search.problems():
-            _construct_one(search, problem, Effort.QUICK)
-        if search.best and level is not Effort.QUICK:
-            _repeat(search)
-            _polish(search, level)
+    elif level is not Effort.QUICK and search.best:
+        _repeat(search)
+        _polish(search, level)
     if not search.best:
         problem = search.request.problem(search.request.chunks or 1)
         raise MethodError(f"no construction serves {problem.demand.title} with these options")

@@ -16,11 +16,17 @@ MAX_FLOW_GPUS = 80
 MAX_ALIKE = 4
 
 
-def candidate_cuts(network: Network) -> Iterator[Cut]:
-    """Yield cuts without repeats, cheap and usually binding ones first."""
+def candidate_cuts(network: Network, *, narrow: bool = True) -> Iterator[Cut]:
+    """Yield cuts without repeats, cheap and usually binding ones first.
+
+    With `narrow` false only ports and groups as they are: no maximum flow is computed.
+    """
     seen = set()
     chosen = _representatives(network)
-    cuts = (*_ports(network.problem, chosen), *_groups(network.problem), *_narrow(network, chosen))
+    problem = network.problem
+    cuts = [*_ports(problem, chosen), *_groups(problem, narrow=narrow)]
+    if narrow:
+        cuts += _narrow(network, chosen)
     for cut in cuts:
         key = cut.inside.tobytes()
         if key not in seen and cut.inside.any() and not cut.inside.all():
@@ -66,7 +72,7 @@ def _ports(problem: Problem, nodes: list[int]) -> Iterator[Cut]:
         yield Cut(~alone, f"the nodes beside {topology.nodes[node].name}")
 
 
-def _groups(problem: Problem) -> Iterator[Cut]:
+def _groups(problem: Problem, *, narrow: bool) -> Iterator[Cut]:
     """Into and out of every group, other switches placed where the cut is narrowest."""
     topology = problem.topology
     if not topology.links:
@@ -78,6 +84,8 @@ def _groups(problem: Problem) -> Iterator[Cut]:
             continue
         yield Cut(members, name)
         yield Cut(~members, f"the nodes beside {name}")
+        if not narrow or not topology.num_switches:
+            continue
         into = _narrowest(problem, sources=~members, sinks=members)
         yield Cut(into, f"{name} and its switches")
         away = _narrowest(problem, sources=members, sinks=~members)

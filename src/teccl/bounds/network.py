@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from teccl._graphs import least_sums
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.timegrid import TimeGrid
 from teccl.units import PICOSECONDS
@@ -188,22 +189,12 @@ def all_distances(
 
     `only` is a mask of the links that may be used.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import dijkstra
-
     topology = problem.topology
     n = topology.num_nodes
+    used = np.ones(topology.num_links, dtype=bool) if only is None else only
     # A weight of zero would vanish from a sparse matrix, so hops are counted in the last digits.
-    total = weights.astype(np.float64) * n + 1
-    order = np.lexsort((total, topology.link_dst, topology.link_src))
-    if only is not None:
-        order = order[only[order]]
-    src, dst = topology.link_src[order], topology.link_dst[order]
-    # Of parallel links the shortest counts.
-    fresh = np.ones(len(src), dtype=bool)
-    fresh[1:] = (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])
-    graph = coo_array((total[order][fresh], (src[fresh], dst[fresh])), shape=(n, n)).tocsr()
-    found = dijkstra(graph)
+    total = (weights.astype(np.float64) * n + 1)[used]
+    found = least_sums(n, topology.link_src[used], topology.link_dst[used], total)
     # Floats are exact up to 2**53; beyond, every hop rounds, and rounding down keeps bounds valid.
     found = np.where(found < 2**53, found, found * (1 - (n + 1) * 2.0**-52))
     reachable = np.isfinite(found)

@@ -1,6 +1,7 @@
 """All bounds of a problem, and the summary that results carry."""
 
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -26,6 +27,7 @@ def all_bounds(
     grid: TimeGrid | None = None,
     fluid: bool = True,
     most_cuts: int | None = None,
+    narrow: bool = True,
 ) -> list[Bound]:
     """Evaluate every bound, best first.
 
@@ -39,10 +41,12 @@ def all_bounds(
         Any chunking; otherwise the problem's own whole chunks.
     most_cuts
         Cuts to evaluate exactly, those that floating point finds tightest; None for all.
+    narrow
+        Whether to search for narrow cuts by maximum flow too.
     """
     network = Network.build(separate_copies(problem), grid=grid, fluid=fluid and grid is None)
     bounds = [_pair_bound(network), *partition_bounds(network)]
-    estimates = [cut_estimate(network, cut) for cut in candidate_cuts(network)]
+    estimates = [cut_estimate(network, cut) for cut in candidate_cuts(network, narrow=narrow)]
     found = sorted((e for e in estimates if e is not None), key=lambda e: -e.value)
     bounds += [cut_bound(network, estimate) for estimate in found[:most_cuts]]
     bounds += length_bounds(network)
@@ -50,16 +54,17 @@ def all_bounds(
 
 
 def summarise(
-    problem: Problem, *, grid: TimeGrid | None = None, given_chunks: bool = False
+    problem: Problem,
+    *,
+    grid: TimeGrid | None = None,
+    given_chunks: bool = False,
+    narrow: bool = True,
 ) -> BoundSummary:
     """Return the best bounds: for any chunking, for these chunks, and on the grid."""
-    physical = all_bounds(problem, most_cuts=MOST_CUTS)[0]
-    whole = (
-        all_bounds(problem, fluid=False, most_cuts=MOST_CUTS)[0]
-        if given_chunks and grid is None
-        else None
-    )
-    epochs = all_bounds(problem, grid=grid, most_cuts=MOST_CUTS)[0] if grid is not None else None
+    best = partial(all_bounds, problem, most_cuts=MOST_CUTS, narrow=narrow)
+    physical = best()[0]
+    whole = best(fluid=False)[0] if given_chunks and grid is None else None
+    epochs = best(grid=grid)[0] if grid is not None else None
     chunk_ps = None if whole is None else max(whole.value, physical.value)
     winner = epochs or (whole if whole is not None and whole.value > physical.value else physical)
     return BoundSummary(

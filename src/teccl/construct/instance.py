@@ -14,6 +14,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
+from teccl._graphs import strong_components
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.timegrid import TimeGrid
 
@@ -243,18 +244,12 @@ def _ways_from(
 
 
 def _strongly_connected(problem: Problem, ways: Sequence[tuple[int, ...]]) -> bool:
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     topology = problem.topology
     rank = np.full(topology.num_nodes, -1)
     rank[topology.gpus] = np.arange(topology.num_gpus)
     src = rank[[topology.link_src[way[0]] for way in ways]]
     dst = rank[[topology.link_dst[way[-1]] for way in ways]]
-    shape = (topology.num_gpus, topology.num_gpus)
-    graph = coo_array((np.ones(len(ways)), (src, dst)), shape=shape)
-    count, _ = connected_components(graph, directed=True, connection="strong")
-    return bool(count == 1)
+    return not strong_components(topology.num_gpus, src, dst).any()
 
 
 class _Timing:

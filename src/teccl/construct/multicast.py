@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from teccl._graphs import strong_components
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.plan import Plan
 from teccl.problem import SwitchMode, Transit
@@ -127,9 +128,6 @@ def _clusters(instance: Instance) -> tuple[IntArray, IntArray]:
     Level k holds, for the k-th fastest speed, the strongly connected sets of nodes under strictly
     faster routes; the last level is one cluster of all nodes.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     routes, n = instance.routes, instance.problem.topology.num_nodes
     slowest = np.maximum.reduceat(routes.res_hold, routes.res_start[:-1])
     speeds, level = np.unique(slowest, return_inverse=True)
@@ -138,8 +136,7 @@ def _clusters(instance: Instance) -> tuple[IntArray, IntArray]:
     cluster = np.zeros((min(len(speeds), MAX_LEVELS) + 1, n), dtype=np.int64)
     for k in range(cluster.shape[0] - 1):
         fast = slowest < speeds[k]
-        graph = coo_array((np.ones(fast.sum()), (routes.src[fast], routes.dst[fast])), shape=(n, n))
-        _, cluster[k] = connected_components(graph, directed=True, connection="strong")
+        cluster[k] = strong_components(n, routes.src[fast], routes.dst[fast])
     return level, cluster
 
 

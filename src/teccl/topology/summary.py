@@ -7,6 +7,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
+from teccl._graphs import strong_components
 from teccl.topology.model import Topology
 
 
@@ -81,11 +82,5 @@ def summarise(topology: Topology) -> TopologySummary:
 
 def gpu_components(topology: Topology) -> npt.NDArray[np.int64]:
     """Label of each rank's component; ranks of one label reach each other in both directions."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    size = topology.num_nodes
-    ones = np.ones(topology.num_links, dtype=np.int8)
-    graph = coo_array((ones, (topology.link_src, topology.link_dst)), shape=(size, size))
-    _, labels = connected_components(graph.tocsr(), directed=True, connection="strong")
-    return np.asarray(labels, dtype=np.int64)[topology.gpus]
+    labels = strong_components(topology.num_nodes, topology.link_src, topology.link_dst)
+    return labels[topology.gpus]

@@ -1,0 +1,67 @@
+"""Components and distances of small graphs in plain numpy.
+
+Importing scipy takes longer than solving most problems of this size does, so that it is left to
+graphs with more nodes than fit a dense matrix well.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+MAX_DENSE_NODES = 160
+
+
+def strong_components(num_nodes: int, src: IntArray, dst: IntArray) -> IntArray:
+    """Label each node by its strongly connected component.
+
+    Examples
+    --------
+    >>> strong_components(3, np.array([0, 1, 1]), np.array([1, 0, 2])).tolist()
+    [0, 0, 1]
+    """
+    if num_nodes > MAX_DENSE_NODES:
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        shape = (num_nodes, num_nodes)
+        graph = coo_array((np.ones(len(src)), (src, dst)), shape=shape).tocsr()
+        _, labels = connected_components(graph, directed=True, connection="strong")
+        return np.asarray(labels, dtype=np.int64)
+    reach = np.eye(num_nodes, dtype=np.float32)
+    reach[src, dst] = 1
+    # Squaring doubles the length of the ways that count.
+    for _ in range(max(1, num_nodes).bit_length()):
+        reach = np.minimum(reach @ reach, 1)
+    mutual = (reach > 0) & (reach.T > 0)
+    labels = np.unique(mutual.argmax(axis=1), return_inverse=True)[1]
+    return labels.astype(np.int64)
+
+
+def least_sums(num_nodes: int, src: IntArray, dst: IntArray, weight: FloatArray) -> FloatArray:
+    """All-pairs least sums of positive weights over arcs, infinite where there is no way.
+
+    Examples
+    --------
+    >>> least_sums(2, np.array([0, 0]), np.array([1, 1]), np.array([3.0, 2.0])).tolist()
+    [[0.0, 2.0], [inf, 0.0]]
+    """
+    order = np.lexsort((weight, dst, src))
+    src, dst, weight = src[order], dst[order], weight[order]
+    # Of parallel arcs the shortest counts.
+    fresh = np.ones(len(src), dtype=bool)
+    fresh[1:] = (src[1:] != src[:-1]) | (dst[1:] != dst[:-1])
+    src, dst, weight = src[fresh], dst[fresh], weight[fresh]
+    if num_nodes > MAX_DENSE_NODES:
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import dijkstra
+
+        graph = coo_array((weight, (src, dst)), shape=(num_nodes, num_nodes)).tocsr()
+        return np.asarray(dijkstra(graph), dtype=np.float64)
+    least = np.full((num_nodes, num_nodes), np.inf)
+    least[src, dst] = weight
+    np.fill_diagonal(least, 0)
+    for k in range(num_nodes):
+        np.minimum(least, least[:, k, None] + least[None, k], out=least)
+    return least
