@@ -71,6 +71,22 @@ TARGETS = {
         suffixes=(".xml",),
         options=_PROGRAM_OPTIONS,
     ),
+    "mscclpp": Target(
+        summary="MSCCL++ execution plan",
+        module="teccl.exporters.mscclpp",
+        suffixes=(".json",),
+        options=("in_place", "min_bytes", "max_bytes"),
+    ),
+    "chakra": Target(
+        summary="Chakra execution traces for ASTRA-sim",
+        module="teccl.exporters.chakra",
+        suffixes=(".json",),
+    ),
+    "perfetto": Target(
+        summary="timeline for Perfetto and chrome://tracing",
+        module="teccl.exporters.perfetto",
+        suffixes=(".json", ".json.gz"),
+    ),
 }
 
 

@@ -1,0 +1,136 @@
+"""Schedules as transfers from GPU to GPU: ways through switches are one transfer to each end."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from teccl.errors import ExportError
+from teccl.schedule import Schedule
+from teccl.schedule.timing import send_times
+
+
+class GpuSend(NamedTuple):
+    """One chunk on its way from one GPU to another.
+
+    Parameters
+    ----------
+    chunk
+        Which chunk.
+    src, dst
+        Ranks in the topology.
+    start_ps, arrival_ps
+        When the chunk leaves `src` and is at `dst`.
+    reduce
+        Whether `dst` adds it to what it holds.
+    row
+        The send of the schedule that leaves `src`.
+    number
+        Its place in the list.
+    feeds
+        Places of the earlier transfers whose data this one carries on.
+    """
+
+    chunk: int
+    src: int
+    dst: int
+    start_ps: int
+    arrival_ps: int
+    reduce: bool
+    row: int
+    number: int = -1
+    feeds: tuple[int, ...] = ()
+
+
+def gpu_sends(schedule: Schedule) -> list[GpuSend]:
+    """Return the transfers between GPUs in order of start, without those that bring nothing new.
+
+    Raises
+    ------
+    ExportError
+        If a switch adds up what arrives, which a transfer between two GPUs cannot express.
+    """
+    found = _drop_repeated(schedule, _end_to_end(schedule))
+    found = _drop_idle(schedule, found)
+    return _with_feeds(found)
+
+
+def _end_to_end(schedule: Schedule) -> list[GpuSend]:
+    topology, sends = schedule.problem.topology, schedule.sends
+    arrival = send_times(schedule).arrival_ps.tolist()
+    rank = {int(node): i for i, node in enumerate(topology.gpus)}
+    src = topology.link_src[sends["link"]].tolist()
+    dst = topology.link_dst[sends["link"]].tolist()
+    roots: dict[int, int] = {}
+    for row, (transfer, node) in enumerate(zip(sends["transfer"].tolist(), src, strict=True)):
+        if node in rank and roots.setdefault(transfer, row) != row:
+            name = topology.nodes[dst[row]].name
+            raise ExportError(
+                f"switch {name} adds up chunk {sends['chunk'][row]}; GPUs must do that here, so "
+                "solve on a topology whose switches do not reduce"
+            )
+    found = []
+    for row, (transfer, node) in enumerate(zip(sends["transfer"].tolist(), dst, strict=True)):
+        if node in rank:
+            root = roots[transfer]
+            found.append(
+                GpuSend(
+                    chunk=int(sends["chunk"][row]),
+                    src=rank[src[root]],
+                    dst=rank[node],
+                    start_ps=int(sends["start_ps"][root]),
+                    arrival_ps=arrival[row],
+                    reduce=bool(sends["reduce"][row]),
+                    row=root,
+                )
+            )
+    found.sort(key=lambda send: (send.start_ps, send.arrival_ps, send.src, send.dst, send.chunk))
+    return found
+
+
+def _drop_repeated(schedule: Schedule, found: Sequence[GpuSend]) -> list[GpuSend]:
+    """Drop copies of data that the receiver holds already by then."""
+    table, gpus = schedule.problem.chunks, schedule.problem.topology.gpus
+    first: dict[tuple[int, int], int] = {}
+    for i, send in enumerate(found):
+        if not send.reduce:
+            key = (send.chunk, send.dst)
+            if key not in first or send.arrival_ps < found[first[key]].arrival_ps:
+                first[key] = i
+    kept = []
+    for i, send in enumerate(found):
+        is_own = not table.reduce[send.chunk] and gpus[send.dst] in table.sources(send.chunk)
+        if send.reduce or (first[send.chunk, send.dst] == i and not is_own):
+            kept.append(send)
+    return kept
+
+
+def _drop_idle(schedule: Schedule, found: Sequence[GpuSend]) -> list[GpuSend]:
+    """Drop transfers to GPUs that neither want the chunk nor send it on."""
+    table, gpus = schedule.problem.chunks, schedule.problem.topology.gpus
+    last_use: dict[tuple[int, int], int] = {}
+    kept = []
+    for send in sorted(found, key=lambda send: -send.start_ps):
+        wanted = gpus[send.dst] in table.destinations(send.chunk)
+        if wanted or last_use.get((send.chunk, send.dst), -1) >= send.arrival_ps:
+            kept.append(send)
+            key = (send.chunk, send.src)
+            last_use[key] = max(send.start_ps, last_use.get(key, -1))
+    return kept[::-1]
+
+
+def _with_feeds(found: Sequence[GpuSend]) -> list[GpuSend]:
+    """Sort transfers by start and say which earlier ones each carries on."""
+    ordered = sorted(found, key=lambda s: (s.start_ps, s.arrival_ps, s.src, s.dst, s.chunk))
+    arrived: dict[tuple[int, int], list[int]] = {}
+    for i, send in enumerate(ordered):
+        arrived.setdefault((send.chunk, send.dst), []).append(i)
+    return [
+        send._replace(
+            number=number,
+            feeds=tuple(
+                i
+                for i in arrived.get((send.chunk, send.src), ())
+                if ordered[i].arrival_ps <= send.start_ps
+            ),
+        )
+        for number, send in enumerate(ordered)
+    ]
