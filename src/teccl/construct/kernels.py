@@ -174,6 +174,8 @@ def greedy_multicast(
     num_nodes = want.shape[0]
     marked = np.ones(num_routes, dtype=np.bool_)
     active = np.empty(num_routes, dtype=np.int64)
+    turn_keys = np.empty(num_routes, dtype=np.int64)
+    turn_routes = np.empty(num_routes, dtype=np.int64)
     num_active = num_routes
     for r in range(num_routes):
         active[r] = r
@@ -208,24 +210,24 @@ def greedy_multicast(
                         marked[r] = True
                         active[num_active] = r
                         num_active += 1
-        batch = active[:num_active].copy()
-        num_active = 0
         # Ties among routes of equal standing are broken anew each time, so that no pair of
         # ports is served to the end before another.
-        rank = np.empty(len(batch), dtype=np.int64)
-        for i in range(len(batch)):
-            r = batch[i]
+        waiting = 0
+        for i in range(num_active):
+            r = active[i]
             backlog = np.int64(0)
             if longest_first and link_start[r + 1] - link_start[r] > 1:
                 level, home = route_level[r], cluster[route_level[r], route_dst[r]]
                 for w in range(words):
                     x = has[route_src[r], w] & want[route_dst[r], w] & absent[level, home, w]
                     backlog += _popcount(x)
-            rank[i] = (route_order[r] << 44) - (backlog << 20)
-            rank[i] += np.int64(_next_random(state) >> np.uint64(44))
-        order = np.argsort(rank)
-        for index in order:
-            r = batch[index]
+            rank = (route_order[r] << 44) - (backlog << 20)
+            rank += np.int64(_next_random(state) >> np.uint64(44))
+            waiting = _heap_push(turn_keys, turn_routes, waiting, rank, r)
+        num_active = 0
+        while waiting > 0:
+            r = turn_routes[0]
+            waiting = _heap_pop(turn_keys, turn_routes, waiting)
             marked[r] = False
             u, v = route_src[r], route_dst[r]
             if now + route_length[r] > deadline:
