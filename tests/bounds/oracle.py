@@ -337,7 +337,7 @@ class _Attempt:
             for column, load in terms:
                 row[column] += int(load * scale)
             limit = self.oracle.clock.limit(place) * scale
-            if sum(row.values()) > limit:
+            if sum(load * self.program.limit[column] for column, load in row.items()) > limit:
                 self.program.at_most(list(row.items()), limit)
 
 
