@@ -1,9 +1,8 @@
 """Solving with the general model: from a search to schedules whose length is proven."""
 
 import os
-import time
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -30,8 +29,8 @@ BETTER_SECONDS = 300.0
 # Seconds for one coarse model.
 COARSE_SECONDS = 10.0
 # Work for ties: to choose among schedules of one length, without proof that it is the best.
-TIE_WORK = 2.0
-TIE_SECONDS = 10.0
+TIE_WORK = 0.2
+TIE_SECONDS = 3.0
 TIE_COLUMNS = 30_000
 # Columns of a model that auto hands over, and the work it may do.
 AUTO_COLUMNS = {Effort.QUICK: 0, Effort.NORMAL: 60_000, Effort.THOROUGH: 1_000_000}
@@ -121,8 +120,7 @@ class _Run:
     start: Candidate | None = None
     work: float | None = None
     whole_ways: bool = False
-    found_s: float | None = None
-    began: float = field(default_factory=time.perf_counter)
+    certificate: str | None = None
 
     def close(self) -> None:
         """Find the least number of epochs, then settle ties."""
@@ -308,7 +306,6 @@ class _Run:
             return self._ask(milp.horizon, seconds, goal)
         if schedule is None:
             return Found(answer=Answer.OPEN, solution=solution)
-        self.found_s = self.search.elapsed_s
         return Found(answer=Answer.ENOUGH, solution=solution, schedule=schedule, epochs=epochs)
 
     def _stop_on(self, solution: Solution) -> None:
@@ -342,11 +339,12 @@ class _Run:
         bound = self.search.bound
         if bound is None or bound.epochs is None or bound.epochs > horizon:
             return
+        self.certificate = self.certificate or bound.certificate
         name = {"highs": "HiGHS", "cpsat": "CP-SAT", "gurobi": "Gurobi"}[self.solver]
         self.search.bound = replace(
             bound,
             epochs=horizon + 1,
-            certificate=f"{bound.certificate}; on the grid {name} proves that {horizon} epochs "
+            certificate=f"{self.certificate}; on the grid {name} proves that {horizon} epochs "
             "are too few",
         )
 
