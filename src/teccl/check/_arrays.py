@@ -15,6 +15,8 @@ NumberArray = npt.NDArray[Any]
 
 # Later than any time and beyond any epoch; sums with it are never formed.
 NEVER = np.iinfo(np.int64).max
+# Fewer look-ups than this are searched one by one.
+_FEW = 10_000
 
 
 def ints(values: Sequence[int]) -> IntArray:
@@ -62,6 +64,26 @@ def last_marked(marks: BoolArray, run: IntArray) -> IntArray:
     """
     found = np.maximum.accumulate(np.where(marks, np.arange(len(marks)), -1))
     return np.where((found >= 0) & (run[found] == run), found, -1)
+
+
+def locate(keys: IntArray, wanted: IntArray) -> IntArray:
+    """Index of the first key that is not less than each wanted one; keys are sorted, none negative.
+
+    Like ``np.searchsorted``, but by counting where the keys lie densely: millions of look-ups in a
+    table beat as many binary searches.
+
+    Examples
+    --------
+    >>> locate(np.array([2, 2, 5]), np.array([0, 2, 3, 9])).tolist()
+    [0, 0, 2, 3]
+    """
+    span = int(keys[-1]) + 1 if len(keys) else 0
+    if span > 8 * (len(keys) + len(wanted)) or len(wanted) < _FEW:
+        return np.searchsorted(keys, wanted)
+    below = np.zeros(span + 2, dtype=np.int64)
+    np.cumsum(np.bincount(keys, minlength=span), out=below[1:-1])
+    below[-1] = len(keys)
+    return below[np.minimum(wanted, span)]
 
 
 def scaled(values: Sequence[Fraction], terms: int) -> NumberArray:

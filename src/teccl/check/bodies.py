@@ -8,7 +8,7 @@ import numpy as np
 
 from teccl.check._arrays import IntArray
 from teccl.check.relations import Relations
-from teccl.check.relax import least_solution
+from teccl.check.relax import is_least, least_solution
 from teccl.check.sends import Sends
 from teccl.check.timeline import Timeline, physical_timeline
 from teccl.check.transfers import Transfers
@@ -63,7 +63,12 @@ def least_starts(
     np.maximum.at(lower, transfers.index, relations.not_before - offset)
     rank = rank_of(transfers, original, gates)
     apart = ~within
-    base = least_solution(lower, before[apart], after[apart], weight[apart], rank)
+    before, after, weight = before[apart], after[apart], weight[apart]
+    as_it_is = np.concatenate([original.start[transfers.root], gates])
+    if is_least(as_it_is, lower, before, after, weight):
+        base: IntArray | None = as_it_is
+    else:
+        base = least_solution(lower, before, after, weight, rank)
     if base is None:
         raise ScheduleError(CANNOT_KEEP)
     return base[transfers.index] + offset

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from teccl.check._arrays import IntArray, new_run
+from teccl.check._arrays import IntArray, locate, new_run
 from teccl.check.sends import Sends
 from teccl.check.timeline import Timeline
 from teccl.errors import ScheduleError
@@ -83,7 +83,7 @@ def _nth_arrival(sends: Sends, arriving: IntArray, leaving: IntArray, place: Int
     if not len(arriving):
         return np.full(len(leaving), -1, dtype=np.int64)
     keys, wanted = _keys(sends, arriving, sends.dst), _keys(sends, leaving, sends.src)
-    found = np.searchsorted(keys, wanted) + place
+    found = locate(keys, wanted) + place
     inside = np.minimum(found, len(keys) - 1)
     is_there = (found < len(keys)) & (keys[inside] == wanted)
     return np.where(is_there, arriving[inside], -1)

@@ -10,6 +10,7 @@ from teccl.check._arrays import (
     IntArray,
     expand,
     last_marked,
+    locate,
     new_run,
     number_runs,
 )
@@ -33,7 +34,7 @@ def _look_up(keys: IntArray, values: IntArray, wanted: IntArray) -> IntArray:
     """Values at the wanted keys, `NEVER` where there is no such key."""
     if not len(keys):
         return np.full(len(wanted), NEVER)
-    found = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    found = np.minimum(locate(keys, wanted), len(keys) - 1)
     return np.where(keys[found] == wanted, values[found], NEVER)
 
 

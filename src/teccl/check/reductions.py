@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from teccl.check._arrays import BoolArray, IntArray, ints
+from teccl.check._arrays import BoolArray, IntArray, ints, locate
 from teccl.check.holdings import wanted_pairs
 from teccl.check.sends import Sends
 from teccl.check.timeline import Timeline
@@ -252,7 +252,7 @@ def _check_results(
     counts = ints([value.bit_count() for value in held])
     for chunk, node in wanted_pairs(sends, np.flatnonzero(table.reduce)):
         wanted = sends.keys(chunk, node)
-        found = np.minimum(np.searchsorted(keys, wanted), max(0, len(keys) - 1))
+        found = np.minimum(locate(keys, wanted), max(0, len(keys) - 1))
         touched = keys[found] == wanted if len(keys) else np.zeros(len(wanted), dtype=bool)
         has = sends.is_source(chunk, node).astype(np.int64)
         has[touched] = counts[found[touched]]

@@ -7,6 +7,22 @@ import numpy as np
 from teccl.check._arrays import IntArray
 
 
+def is_least(
+    x: IntArray, lower: IntArray, before: IntArray, after: IntArray, weight: IntArray
+) -> bool:
+    """Whether x solves the constraints and nothing in it can be smaller.
+
+    Every entry must rest on its lower limit or on a smaller entry, through a constraint of positive
+    weight that leaves no room; following those leads to a limit. False where that is not plain.
+    """
+    earliest = x[before] + weight
+    if (x < lower).any() or (earliest > x[after]).any():
+        return False
+    rests = x == lower
+    rests[after[(earliest == x[after]) & (weight > 0)]] = True
+    return bool(rests.all())
+
+
 def least_solution(
     lower: IntArray, before: IntArray, after: IntArray, weight: IntArray, rank: IntArray
 ) -> IntArray | None:

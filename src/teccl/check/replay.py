@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from teccl.check.bodies import CANNOT_KEEP, least_starts
-from teccl.check.feeds import feeds_of
+from teccl.check.feeds import Feeds, feeds_of
 from teccl.check.profiled import least_profiled_starts
 from teccl.check.relations import Relations, order_of, single_file
 from teccl.check.sends import Sends
@@ -76,8 +76,8 @@ def simulate(schedule: Schedule, *, topology: Topology | None = None) -> Replay:
     sends = Sends.of(schedule)
     transfers = Transfers.of(sends)
     original = physical_timeline(sends, transfers, schedule.sends["start_ps"].copy())
-    relations = _order(sends, transfers, original)
-    replayed = _settle(sends, transfers, problem.topology, original, relations)
+    relations, feeds = _order(sends, transfers, original)
+    replayed = _settle(sends, transfers, problem.topology, original, relations, feeds=feeds)
     if (replayed.start >= relations.before_time).any():
         raise ScheduleError(CANNOT_KEEP)
     rows = schedule.sends.copy()
@@ -105,18 +105,18 @@ def _moved(problem: Problem, topology: Topology) -> Problem:
     return replace(problem, topology=topology)
 
 
-def _order(sends: Sends, transfers: Transfers, original: Timeline) -> Relations:
-    """Return the order of a schedule that keeps the rules the order rests on."""
+def _order(sends: Sends, transfers: Transfers, original: Timeline) -> tuple[Relations, Feeds]:
+    """Return the order of a schedule that keeps the rules the order rests on, and its feeds."""
     findings = Findings(sends.problem)
     check_shapes(sends, transfers, original, findings)
     check_handoffs(sends, transfers, original, findings)
     found = findings.all()
     if found:
         raise ScheduleError(f"{found[0]}; verify the schedule first")
-    relations = order_of(sends, transfers, original)
-    if not relations.with_feeds(feeds_of(sends, original)).are_kept(original):
+    relations, feeds = order_of(sends, transfers, original), feeds_of(sends, original)
+    if not relations.with_feeds(feeds).are_kept(original):
         raise ScheduleError("a gpu sends what it does not hold yet; verify the schedule first")
-    return relations
+    return relations, feeds
 
 
 def _settle(
@@ -125,6 +125,8 @@ def _settle(
     topology: Topology,
     original: Timeline,
     relations: Relations,
+    *,
+    feeds: Feeds,
 ) -> Timeline:
     """Replay until every send is fed by what its GPU holds first.
 
@@ -132,7 +134,7 @@ def _settle(
     the next round lets it feed; each round's times satisfy the next round's relations, so times
     only fall and the rounds end. What they end with replays to itself.
     """
-    timeline, feeds = original, feeds_of(sends, original)
+    timeline = original
     is_moved = topology is not sends.problem.topology
     if is_moved and transfers.passing is Passing.CIRCUIT:
         relations = relations.plus(*single_file(sends, transfers, original, topology))
@@ -144,6 +146,8 @@ def _settle(
             # times so far keep the order too, unless they are those of other links.
             if is_moved and timeline is original:
                 raise ScheduleError(CANNOT_KEEP)
+            return timeline
+        if not is_moved and np.array_equal(start, timeline.start):
             return timeline
         timeline = physical_timeline(sends, transfers, start, topology)
         next_feeds = feeds_of(sends, timeline)

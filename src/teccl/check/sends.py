@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from teccl.check._arrays import BoolArray, IntArray, ints
+from teccl.check._arrays import BoolArray, IntArray, ints, locate
 from teccl.problem import ChunkTable, Problem
 from teccl.schedule.model import Schedule
 
@@ -22,7 +22,7 @@ class NodeSets:
     def position(self, sets: IntArray, nodes: IntArray) -> IntArray:
         """Place of each node within its set, -1 where it is not a member."""
         keys = sets * self._num_nodes + nodes
-        found = np.searchsorted(self._keys, keys)
+        found = locate(self._keys, keys)
         inside = np.minimum(found, len(self._keys) - 1)
         return np.where(self._keys[inside] == keys, found - self._first[sets], -1)
 

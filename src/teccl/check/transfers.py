@@ -10,7 +10,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from teccl.check._arrays import IntArray, NumberArray, expand, new_run
+from teccl.check._arrays import IntArray, NumberArray, expand, locate, new_run
 from teccl.check.sends import Sends
 from teccl.problem import Problem, SwitchMode, Transit
 
@@ -119,7 +119,7 @@ def _passages(sends: Sends, index: IntArray) -> tuple[IntArray, IntArray, int]:
     )
     if len(passages):
         wanted = index[out] * num_nodes + sends.src[out]
-        found = np.minimum(np.searchsorted(passages, wanted), len(passages) - 1)
+        found = np.minimum(locate(passages, wanted), len(passages) - 1)
         leaves[out] = np.where(passages[found] == wanted, found, -1)
     return enters, leaves, len(passages)
 
