@@ -35,17 +35,22 @@ def running_browser() -> Iterator[Any]:
 
 
 @contextmanager
-def watched_page(browser: Any, **options: Any) -> Iterator[Any]:
-    """Open a page that must not complain: console errors and exceptions fail the test."""
+def watched_page(browser: Any, *, expected: str | None = None, **options: Any) -> Iterator[Any]:
+    """Open a page that must not complain: console errors and exceptions fail the test.
+
+    Complaints that contain `expected` are what the test is about.
+    """
     context = browser.new_context(viewport={"width": 1400, "height": 950}, **options)
     page = context.new_page()
+    # Compiled kernels may have to be compiled first.
+    page.set_default_timeout(120_000)
     complaints: list[str] = []
     page.on("console", lambda m: complaints.append(m.text) if m.type != "log" else None)
     page.on("pageerror", lambda problem: complaints.append(str(problem)))
     page.on("dialog", lambda dialog: complaints.append(f"dialog {dialog.message}"))
     yield page
     context.close()
-    assert complaints == []
+    assert [text for text in complaints if expected is None or expected not in text] == []
 
 
 def keep_screenshot(page: Any, name: str) -> None:

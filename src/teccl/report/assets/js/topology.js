@@ -24,7 +24,7 @@ class Stage {
     this.title.textContent = this.actions.isComparison ? `${this.plan.label}${view ? `, ${title}` : ""}${hint}` : `${title}${hint}`;
     this.out.hidden = view === 0;
     this.drawing.setAttribute("viewBox", box.join(" "));
-    this.drawing.style.maxWidth = `${Math.max(420, 1.9 * box[2])}px`;
+    this.drawing.style.maxWidth = `${Math.max(420, 1.6 * box[2])}px`;
     this.wires = wires.map((wire) => this.wire(wire));
     this.spots = spots.map((spot) => this.spot(spot));
     this.labels = svg("g");
