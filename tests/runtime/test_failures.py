@@ -208,3 +208,26 @@ def test_a_launcher_of_another_mpi_is_named(schedule, monkeypatch, tmp_path):
     outcome = run("run", schedule)
     assert_refused(outcome, codes=(1,))
     assert "belongs to another MPI" in outcome.err
+
+
+HANGING = """
+import sys
+from teccl.runtime.launch import launched_rank
+from teccl.runtime.worker import in_world
+
+def tell(problem):
+    print(problem, file=sys.stderr, flush=True)
+
+def work(comm, watchdog):
+    if comm.rank == 1:
+        comm.recv(source=0)  # which never sends
+
+in_world(work, tell, rank=launched_rank(), timeout=0.5)
+"""
+
+
+def test_a_hang_inside_mpi_is_ended_by_the_watchdog(tmp_path):
+    """A rank that is stuck in a call of MPI is ended by a thread, with one line."""
+    done = run_script(tmp_path, 2, HANGING)
+    assert done.returncode != 0
+    assert "rank 1 hung for 0.5 s inside MPI" in done.stderr

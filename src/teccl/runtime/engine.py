@@ -269,11 +269,15 @@ class Engine:
         """Wait until others have taken everything."""
         from mpi4py import MPI
 
-        if not self._started:
-            return
         self._idler.reset()
-        while not MPI.Request.Testall(self._started):
-            self._idler.pause()
+        left = self._started
+        while left:
+            done = MPI.Request.Testsome(left)
+            if not done:
+                self._idler.pause()
+                continue
+            gone = set(done)
+            left = [request for i, request in enumerate(left) if i not in gone]
 
     def _deliver(self, step: int) -> None:
         """Count one message or step that a step waits for; go on from it once it is complete."""

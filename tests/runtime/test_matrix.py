@@ -1,0 +1,91 @@
+"""Full counts on real ranks: all collectives, methods and sizes on four networks, and at random."""
+
+import pytest
+from tests.runtime.random_cases import random_case
+from tests.runtime.ranks import run_schedules
+
+import teccl
+from teccl.demand import Collective, Demand
+from teccl.errors import MethodError
+from teccl.schedule import Schedule
+
+pytest.importorskip("mpi4py", reason="mpi4py is not installed; pip install 'teccl[mpi]'")
+
+TOPOLOGIES = ["ring:gpus=4", "dgx1", "ndv2:chassis=2", "torus:dims=4x4"]
+COLLECTIVES = [c.value for c in Collective if c is not Collective.EXPLICIT]
+WITHOUT_COPY = ("alltoall", "alltoallv", "scatter", "gather", "scattergather")
+# Bytes, and how often each is run.
+SIZES = {"1KB": 100, "1MB": 100, "1237B": 100, "99991B": 100, "64MB": 3}
+
+
+def demand_of(collective: str, size: str, gpus: int) -> Demand:
+    if collective != "alltoallv":
+        return Demand.collective(collective, size=size)
+    total = Demand.collective("allreduce", size=size).tenants[0].size
+    matrix = [[(a + 2 * b) % 3 * total / gpus / 2 for b in range(gpus)] for a in range(gpus)]
+    return Demand.collective(collective, matrix=matrix)
+
+
+def methods_for(topology: str, collective: str) -> list[str]:
+    methods = ["auto", "ring"]
+    if collective in WITHOUT_COPY:
+        methods.append("lp")
+    if topology in TOPOLOGIES[:2]:
+        methods.append("milp")
+    return methods
+
+
+def schedules_of(topology: str, collective: str) -> list[tuple[Schedule, dict]]:
+    """Schedules by all methods that serve, in all sizes."""
+    network = teccl.Topology.parse(topology)
+    found = []
+    for method in methods_for(topology, collective):
+        for size, repeat in SIZES.items():
+            demand = demand_of(collective, size, network.num_gpus)
+            try:
+                result = teccl.solve(
+                    network, demand=demand, method=method, effort="quick", time_limit="30s"
+                )
+            except MethodError:
+                break
+            assert result.schedule is not None, (method, size)
+            found.append((result.schedule, {"repeat": repeat, "warmup": 1}))
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_every_collective_method_and_size(tmp_path, topology, collective):
+    """Results are those of the MPI library to the last bit, every time."""
+    cases = schedules_of(topology, collective)
+    reports = run_schedules(tmp_path, cases)
+    assert len(reports) == len(cases) >= len(SIZES)
+    for (schedule, options), report in zip(cases, reports, strict=True):
+        found = (report["wrong"], report["differs"], report["repeat"])
+        assert found == (0, 0, options["repeat"]), schedule
+
+
+def run_random(folder, seeds) -> int:
+    """Run schedules of random problems, those of one number of ranks together."""
+    by_ranks: dict[int, list[Schedule]] = {}
+    for seed in seeds:
+        schedule = random_case(seed)
+        by_ranks.setdefault(schedule.problem.topology.num_gpus, []).append(schedule)
+    for ranks, schedules in by_ranks.items():
+        inside = folder / str(ranks)
+        inside.mkdir()
+        for report in run_schedules(inside, [(schedule, {}) for schedule in schedules]):
+            assert (report["wrong"], report["differs"] or 0) == (0, 0), report["method"]
+    return sum(len(schedules) for schedules in by_ranks.values())
+
+
+def test_random_problems_by_random_methods(tmp_path):
+    """A few random networks, demands and methods."""
+    assert run_random(tmp_path, range(1000, 1006)) == 6
+
+
+@pytest.mark.slow
+def test_two_hundred_random_problems_by_random_methods(tmp_path):
+    """Two hundred of them."""
+    assert run_random(tmp_path, range(200)) == 200
