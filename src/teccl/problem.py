@@ -151,10 +151,10 @@ class Problem:
         """Refuse problems whose times would overflow int64 picoseconds."""
         if not self.topology.links:
             return
-        slowest = min(
-            rate for link in self.topology.links for _, rate in self.topology.rate_steps(link)
-        )
-        longest = self.chunk_bytes / slowest + max(link.alpha for link in self.topology.links)
+        steps = self.topology.each_link(self.topology.rate_steps)
+        slowest = min(rate for each in set(steps) for _, rate in each)
+        alphas = self.topology.each_link(lambda link: link.alpha)
+        longest = self.chunk_bytes / slowest + max(set(alphas))
         hops = max(1, len(self.chunks)) * max(1, self.topology.num_nodes)
         if longest * hops > MAX_SECONDS:
             raise ProblemError(
@@ -181,12 +181,11 @@ class Problem:
     @property
     def transmission_ps(self) -> IntArray:
         """Picoseconds a chunk occupies a link, rounded up: rows are links, columns chunk sizes."""
-        rates = self.topology.rates
-        table = {
-            rate: [picoseconds(size / rate) for size in self.chunks.sizes] for rate in set(rates)
-        }
-        columns = len(self.chunks.sizes)
-        return np.array([table[rate] for rate in rates], dtype=np.int64).reshape(-1, columns)
+        topology, sizes = self.topology, self.chunks.sizes
+        rows = topology.each_link(
+            lambda link: [picoseconds(size / topology.rate(link)) for size in sizes]
+        )
+        return np.array(rows, dtype=np.int64).reshape(-1, len(sizes))
 
     def ready_ps(self) -> IntArray:
         """Picoseconds from which each node's own data of each tenant may be sent."""

@@ -56,11 +56,10 @@ class TimeGrid:
         if self.epoch <= 0:
             raise ProblemError(f"epoch {self.epoch} s is not positive; give for example 1us")
         topology = self.problem.topology
-        rates = topology.rates
         arrays = {
-            "kappa": [self.epochs_to_send(rate) for rate in rates],
-            "delta": [self.epochs_of_latency(link.alpha) for link in topology.links],
-            "capacity": [self.chunks_per_epoch(rate) for rate in rates],
+            "kappa": topology.each_link(lambda link: self.epochs_to_send(topology.rate(link))),
+            "delta": topology.each_link(lambda link: self.epochs_of_latency(link.alpha)),
+            "capacity": topology.each_link(lambda link: self.chunks_per_epoch(topology.rate(link))),
         }
         for name, values in arrays.items():
             if max(values, default=0) > 2**40:

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from teccl._graphs import least_sums
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.timegrid import TimeGrid
+from teccl.topology import Link, Topology
 from teccl.units import PICOSECONDS
 
 IntArray = npt.NDArray[np.int64]
@@ -94,8 +95,7 @@ class Network:
     def build(problem: Problem, *, grid: TimeGrid | None = None, fluid: bool = False) -> "Network":
         """Collect the numbers; `fluid` allows any chunking."""
         topology = problem.topology
-        rates = [max(r for _, r in topology.rate_steps(link)) for link in topology.links]
-        latency, hold, slots = _link_times(problem, grid, rates, fluid=fluid)
+        latency, hold, slots = _link_times(problem, grid, fluid=fluid)
         if grid is not None and problem.switch is SwitchMode.HYPER_EDGE:
             # The sum of a hyper-edge's latencies is rounded, which may be less than its parts are.
             latency = np.where(_touches_switch(problem), 0, latency)
@@ -106,7 +106,7 @@ class Network:
             problem=problem,
             fluid=fluid,
             on_grid=grid is not None,
-            rate=tuple(rate / PICOSECONDS for rate in rates),
+            rate=tuple(topology.each_link(lambda e: _fastest(topology, e) / PICOSECONDS)),
             step=step,
             hold=hold,
             slots=slots,
@@ -118,20 +118,25 @@ class Network:
         )
 
 
+def _fastest(topology: Topology, link: Link) -> Fraction:
+    """Bytes per second, the most that a link's profile ever gives."""
+    return max(rate for _, rate in topology.rate_steps(link))
+
+
 def _link_times(
-    problem: Problem, grid: TimeGrid | None, rates: list[Fraction], *, fluid: bool
+    problem: Problem, grid: TimeGrid | None, *, fluid: bool
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Latency, holding time and slots of each link, each rounded so that bounds stay valid."""
-    links = problem.topology.links
+    topology = problem.topology
     if grid is not None:
-        latency = [grid.epochs_of_latency(link.alpha) for link in links]
-        hold = [grid.epochs_to_send(rate) for rate in rates]
-        slots = [grid.chunks_per_epoch(rate) for rate in rates]
+        latency = topology.each_link(lambda e: grid.epochs_of_latency(e.alpha))
+        hold = topology.each_link(lambda e: grid.epochs_to_send(_fastest(topology, e)))
+        slots = topology.each_link(lambda e: grid.chunks_per_epoch(_fastest(topology, e)))
     else:
-        smallest = min(problem.chunks.sizes)
-        latency = [int(link.alpha * PICOSECONDS) for link in links]
-        hold = [0 if fluid else int(smallest / rate * PICOSECONDS) for rate in rates]
-        slots = [1] * len(links)
+        least = 0 if fluid else min(problem.chunks.sizes) * PICOSECONDS
+        latency = topology.each_link(lambda e: int(e.alpha * PICOSECONDS))
+        hold = topology.each_link(lambda e: int(least / _fastest(topology, e)))
+        slots = [1] * topology.num_links
     return (
         np.array(latency, dtype=np.int64),
         np.array(hold, dtype=np.int64),
@@ -246,7 +251,7 @@ def _pools(
     """Links of each shared capacity with its rate in bytes per picosecond, hold and slots."""
     pools = []
     topology = problem.topology
-    fastest = [max(r for _, r in topology.rate_steps(link)) for link in topology.links]
+    fastest = topology.each_link(lambda link: _fastest(topology, link))
     for name, capacity in topology.shared.items():
         members = [i for i, link in enumerate(problem.topology.links) if name in link.shares]
         if len(members) < 2:

@@ -1,7 +1,7 @@
 """All bounds of a problem, and the summary that results carry."""
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -113,13 +113,15 @@ def _pair_bound(network: Network) -> Bound:
     classes, names = network.classes, [node.name for node in network.problem.topology.nodes]
     best = Bound(kind="pair", value=0, certificate="nothing has to move")
     # All goals of one origin at once: there are many pairs and few origins.
-    for o in np.unique(classes.origin):
-        nodes, ready = classes.origins[o]
-        for reduce in (False, True):
-            goals = np.unique(classes.goal[(classes.origin == o) & (classes.reduce == reduce)])
-            if not len(goals):
-                continue
-            targets = np.unique(np.concatenate([classes.goals[g] for g in goals]))
+    key = classes.origin * 2 + classes.reduce
+    order = np.argsort(key, kind="stable")
+    cuts = np.flatnonzero(np.diff(key[order])) + 1
+    targets_of = cache(lambda goals: np.unique(np.concatenate([classes.goals[g] for g in goals])))
+    for members in np.split(order, cuts):
+        if len(members):
+            nodes, ready = classes.origins[classes.origin[members[0]]]
+            reduce = bool(classes.reduce[members[0]])
+            targets = targets_of(tuple(np.unique(classes.goal[members]).tolist()))
             times = network.distance[np.ix_(nodes, targets)] + ready[:, None]
             times = np.where(nodes[:, None] == targets[None, :], 0, times)
             worst = times.max(axis=0) if reduce else times.min(axis=0)

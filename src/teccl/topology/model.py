@@ -1,12 +1,12 @@
 """Topology, Node and Link: a directed multigraph of GPUs and switches with alpha-beta links."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from teccl._suggest import did_you_mean
 from teccl.errors import TopologyError
 from teccl.units import MAX_SECONDS, picoseconds
 
+T = TypeVar("T")
 IntArray = npt.NDArray[np.int64]
 
 MAX_NODES = 100_000
@@ -123,6 +124,8 @@ class Topology:
     link_dst: IntArray = field(init=False, repr=False, compare=False)
     gpus: IntArray = field(init=False, repr=False, compare=False)
     _index: dict[str, int] = field(init=False, repr=False, compare=False)
+    _kinds: list[int] = field(init=False, repr=False, compare=False)
+    _kind: list[int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         _check_name(self.name, "topology name")
@@ -140,6 +143,7 @@ class Topology:
             "gpus": _frozen(i for i, node in enumerate(self.nodes) if not node.is_switch),
             "_index": index,
         }
+        derived["_kinds"], derived["_kind"] = _kinds_of_links(derived["links"])
         for key, value in derived.items():
             object.__setattr__(self, key, value)
 
@@ -204,7 +208,7 @@ class Topology:
     @property
     def has_profiles(self) -> bool:
         """Whether any link's bandwidth changes over time."""
-        return any(link.profile for link in self.links)
+        return any(self.links[i].profile for i in self._kinds)
 
     @property
     def is_switch(self) -> npt.NDArray[np.bool_]:
@@ -214,12 +218,17 @@ class Topology:
     @property
     def rates(self) -> tuple[Fraction, ...]:
         """Bytes per second of each link at time zero, shared capacities included."""
-        return tuple(self.rate(link) for link in self.links)
+        return tuple(self.each_link(self.rate))
 
     @property
     def alpha_ps(self) -> IntArray:
         """Latency of each link in picoseconds, rounded up."""
-        return np.array([picoseconds(link.alpha) for link in self.links], dtype=np.int64)
+        return np.array(self.each_link(lambda link: picoseconds(link.alpha)), dtype=np.int64)
+
+    def each_link(self, value: Callable[[Link], T]) -> list[T]:
+        """Value of every link, computed once for all links that differ in their ends only."""
+        found = [value(self.links[i]) for i in self._kinds]
+        return [found[kind] for kind in self._kind]
 
     def rate(self, link: Link) -> Fraction:
         """Bytes per second that one transfer gets on a link: its own or a slower shared rate."""
@@ -335,6 +344,21 @@ def _index_nodes(nodes: Sequence[Node]) -> dict[str, int]:
     if all(node.is_switch for node in nodes):
         raise TopologyError("the topology has switches only; give at least one gpu")
     return index
+
+
+def _kinds_of_links(links: Sequence[Link]) -> tuple[list[int], list[int]]:
+    """First link of every kind, and each link's kind: links that differ in more than their ends."""
+    known: dict[object, int] = {}
+    first: list[int] = []
+    kinds = []
+    for i, link in enumerate(links):
+        # Pairs of integers hash much faster than fractions.
+        speed = (link.bandwidth.as_integer_ratio(), link.alpha.as_integer_ratio())
+        kind = known.setdefault((speed, link.profile, link.shares), len(known))
+        if kind == len(first):
+            first.append(i)
+        kinds.append(kind)
+    return first, kinds
 
 
 def _check_links(topology: Topology) -> None:
