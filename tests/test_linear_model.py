@@ -5,6 +5,7 @@ import pytest
 
 from teccl.errors import SolverError
 from teccl.linear_model import ABSENT, Columns, RowBlock, stack
+from teccl.solvers import SolverStatus, solve
 
 
 def test_columns_skip_what_does_not_exist():
@@ -40,7 +41,18 @@ def test_arrays_that_do_not_fit_are_refused():
         stack([block], cost=np.array([1.0, np.nan]), lower=0, upper=1, integer=False)
 
 
+def test_rows_without_columns_decide_by_themselves():
+    """An empty sum that must be one is a contradiction, with and without columns elsewhere."""
+    block = RowBlock.of(1, [], lower=1.0, upper=1.0)
+    assert not stack([block], cost=np.ones(2), lower=0, upper=1, integer=True).is_feasible_trivially
+    empty = stack([block], cost=np.ones(0), lower=0, upper=1, integer=True)
+    assert solve(empty).status is SolverStatus.INFEASIBLE
+
+
 def test_a_model_without_rows():
     """No rows at all is a model too."""
     model = stack([], cost=np.ones(2), lower=0, upper=1, integer=True)
     assert (model.num_rows, model.num_columns) == (0, 2)
+    assert solve(model).objective == 0
+    nothing = stack([], cost=np.ones(0), lower=0, upper=1, integer=True, offset=3.0)
+    assert solve(nothing).objective == 3

@@ -101,8 +101,11 @@ class LinearModel:
 
     @property
     def is_feasible_trivially(self) -> bool:
-        """Whether no bound or row contradicts itself (lower above upper)."""
-        return bool((self.lower <= self.upper).all() and (self.row_lower <= self.row_upper).all())
+        """Whether no bound or row contradicts itself, be it that it has no column at all."""
+        if not ((self.lower <= self.upper).all() and (self.row_lower <= self.row_upper).all()):
+            return False
+        empty = np.bincount(self.matrix.indices, minlength=self.num_rows) == 0
+        return bool(((self.row_lower[empty] <= 0) & (self.row_upper[empty] >= 0)).all())
 
     def objective(self, values: FloatArray) -> float:
         """Return the objective of some values of the columns."""

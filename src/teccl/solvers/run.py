@@ -72,6 +72,13 @@ def solve(
         )
     if not model.is_feasible_trivially:
         return Solution(status=SolverStatus.INFEASIBLE, bound=np.inf)
+    if not model.num_columns:
+        return Solution(
+            status=SolverStatus.OPTIMAL,
+            objective=model.offset,
+            bound=model.offset,
+            values=np.empty(0),
+        )
 
     def pass_on(progress: SolverProgress) -> None:
         if on_progress is None:

@@ -1,0 +1,60 @@
+"""Asking the general model, and turning its answers into verified schedules."""
+
+from fractions import Fraction
+
+from teccl import solvers
+from teccl.check import verify
+from teccl.models.milp import Goal, build_milp
+from teccl.models.passages import LoopError, decode
+from teccl.models.physical import realise
+from teccl.models.turning import Task
+from teccl.problem import Problem
+from teccl.schedule import Schedule
+from teccl.solvers import SolverOptions, SolverStatus
+from teccl.timegrid import TimeGrid
+
+MICROSECOND = Fraction(1, 10**6)
+
+
+def schedule_within(
+    problem: Problem,
+    horizon: int,
+    *,
+    epoch: Fraction = MICROSECOND,
+    solver: str = "highs",
+    goal: Goal = Goal.NONE,
+) -> tuple[Schedule, int] | None:
+    """A verified schedule of at most some epochs and its length, None if there is none."""
+    task = Task.of(problem, TimeGrid(problem=problem, epoch=epoch), method="milp")
+    whole_ways = False
+    while True:
+        milp = build_milp(
+            task.inner,
+            task.inner_grid,
+            horizon,
+            goal=goal,
+            splits=task.splits,
+            whole_ways=whole_ways,
+            backwards=task.is_turned,
+        )
+        options = SolverOptions(time_limit=60, first_only=goal is Goal.NONE)
+        solution = solvers.solve(milp.model, solver, options)
+        if solution.status is SolverStatus.INFEASIBLE:
+            return None
+        assert solution.has_values, solution
+        try:
+            passages, epochs = decode(milp, milp.chosen(solution.values))
+        except LoopError:
+            whole_ways = True
+            continue
+        schedule = realise(task, passages, epochs)
+        assert schedule is not None
+        assert not verify(schedule)
+        assert epochs <= horizon
+        return schedule, epochs
+
+
+def is_least(problem: Problem, epochs: int, **options) -> bool:
+    """Whether a number of epochs is enough and one fewer is not."""
+    enough = schedule_within(problem, epochs, **options) is not None
+    return enough and (epochs == 1 or schedule_within(problem, epochs - 1, **options) is None)
