@@ -34,9 +34,13 @@ TIE_SECONDS = 3.0
 TIE_COLUMNS = 30_000
 # Columns of a model that auto hands over, and the work it may do.
 AUTO_COLUMNS = {Effort.QUICK: 0, Effort.NORMAL: 60_000, Effort.THOROUGH: 1_000_000}
+# Triples of chunk, link and epoch for each column, beyond which a model is not even counted.
+AUTO_SPARSITY = 3
 AUTO_WORK = {Effort.QUICK: 0.0, Effort.NORMAL: 6.0, Effort.THOROUGH: None}
 # Part of the machine's free memory that a model may take, and what back ends need beside it.
 MEMORY_SHARE = 0.7
+# Triples of chunk, link and epoch beyond which a model is refused at once.
+MAX_TRIPLES = 500_000_000
 SOLVER_FACTOR = 12
 
 
@@ -86,6 +90,8 @@ def close_gap(search: Search) -> None:
     if bound is None or best.epochs <= bound * (1 + request.gap) or not limit:
         return
     problem = request.problem(request.chunks)
+    if len(problem.chunks) * problem.topology.num_links * best.epochs > AUTO_SPARSITY * limit:
+        return
     grid = request.time_grid(problem)
     assert grid is not None
     with suppress(MethodError):
@@ -165,7 +171,7 @@ class _Run:
             horizon = max(horizon + 1, round(horizon * 1.25))
             found = self._ask(horizon, self._left(), goal=Goal.PAPER)
         if found.answer is Answer.TOO_SHORT:
-            self._refuse(horizon)
+            self._refuse(horizon, max(lower, horizon + 1))
 
     def fall_back(self) -> None:
         """Offer what the run started from if it found nothing that lasts."""
@@ -262,6 +268,13 @@ class _Run:
 
     def _build(self, horizon: int, goal: Goal) -> Milp:
         task = self.task
+        triples = len(task.inner.chunks) * task.inner.topology.num_links * horizon
+        if triples > MAX_TRIPLES:
+            raise MethodError(
+                f"a model of {len(task.inner.chunks)} chunks, "
+                f"{task.inner.topology.num_links} links and {horizon} epochs is too large; use "
+                "--method construct or astar, fewer chunks or a longer epoch"
+            )
         size = estimate_milp(task.inner, task.inner_grid, horizon, task.splits)
         if size.num_bytes * SOLVER_FACTOR > _free_memory():
             need = size.num_bytes * SOLVER_FACTOR / 2**30
@@ -355,7 +368,7 @@ class _Run:
         if closing.upper is None:
             limit = request.horizon
             if limit is not None and closing.lower > limit:
-                self._refuse(limit)
+                self._refuse(limit, closing.lower)
             return
         if request.method == "auto":
             return
@@ -384,10 +397,11 @@ class _Run:
             with suppress(LoopError):
                 self._offer(milp, solution.values)
 
-    def _refuse(self, horizon: int) -> None:
+    @staticmethod
+    def _refuse(horizon: int, needed: int) -> None:
         raise SearchStoppedError(
             Status.INFEASIBLE,
-            f"no schedule has {horizon} epochs; give --horizon {horizon + 1} or more, or auto",
+            f"no schedule has {horizon} epochs; give --horizon {needed} or more, or auto",
         )
 
     def _checkpoint(self) -> None:
