@@ -1,6 +1,6 @@
 """How fast models are built, and what buffers and copies are worth.
 
-Run with ``python benchmarks/models.py``; ``--quick`` leaves out the largest models and everything that is solved.
+``--quick`` leaves out the largest models and everything that is solved.
 """
 
 import argparse
@@ -71,7 +71,7 @@ def options(*, spec: str, size: str, chunks: int, **changed: object) -> teccl.Re
         chunks=chunks,
         method="milp",
         solver="cpsat",
-        time_limit="2min",
+        time_limit="120s",
         **changed,
     )
 
