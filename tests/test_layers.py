@@ -28,7 +28,7 @@ LAYERS = [
     {"solvers"},
     {"models"},
     {"synthesis"},
-    {"exporters"},
+    {"exporters", "importers"},
     {"runtime"},
     {"report", "plotting"},
     {"web"},

@@ -118,6 +118,8 @@ def _document(made: "Export", *, written: bool) -> dict[str, Any]:
 
 
 def _text(made: "Export", *, written: bool) -> str:
+    from shlex import quote
+
     from teccl.cli.output import pairs
 
     rows: list[tuple[str, object]] = [("target", made.target)]
@@ -129,7 +131,8 @@ def _text(made: "Export", *, written: bool) -> str:
     parts = [pairs(rows)]
     parts += [f"note: {note}" for note in made.notes]
     if made.environment:
-        parts.append("\n".join(f"export {k}={v}" for k, v in made.environment.items()))
+        lines = (f"export {name}={quote(value)}" for name, value in made.environment.items())
+        parts.append("\n".join(lines))
     if made.command:
         parts.append(made.command)
     return "\n".join(parts)

@@ -1,0 +1,212 @@
+"""Programs for the MSCCL interpreters: lowered, proven as text, with how to run them."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from teccl._collect import collection_paused
+from teccl.demand import Collective
+from teccl.errors import ExportError, ExportRefused
+from teccl.exporters.lowering.build import Built, Wishes, build
+from teccl.exporters.lowering.instances import replicate
+from teccl.exporters.lowering.limits import DoesNotFit, Limits
+from teccl.exporters.lowering.text import program_text
+from teccl.exporters.model import Export, ExportOptions, OutputFile
+from teccl.exporters.sizes import Sizes, sizes_of
+from teccl.programs import Proof, prove_text
+from teccl.schedule import Schedule
+
+PROTOCOLS = ("Simple", "LL", "LL128")
+# Streaming multiprocessors of a V100, the smallest GPU of the presets: all blocks must be resident.
+_FEWEST_PROCESSORS = 80
+# Smaller chunks spend most of their time in the runtime's own overhead, which no model counts.
+_SMALL_CHUNK_BYTES = 16 * 1024
+_TESTS = {
+    Collective.ALLGATHER: "all_gather_perf",
+    Collective.ALLTOALL: "alltoall_perf",
+    Collective.REDUCESCATTER: "reduce_scatter_perf",
+    Collective.ALLREDUCE: "all_reduce_perf",
+    Collective.BROADCAST: "broadcast_perf",
+    Collective.REDUCE: "reduce_perf",
+}
+
+
+def render_program(
+    schedule: Schedule,
+    path: Path,
+    options: ExportOptions,
+    limits: Limits,
+    environment: Mapping[str, str],
+) -> Export:
+    """Make a program, prove its text and say how to run it.
+
+    Raises
+    ------
+    ExportError
+        If programs cannot express the schedule, or an option is wrong.
+    ExportRefused
+        If a limit is exceeded, or the text fails its proof.
+    """
+    wishes = _wishes(options, limits)
+    with collection_paused():
+        try:
+            built = build(schedule, limits, wishes)
+        except DoesNotFit as reason:
+            raise _refusal(schedule, limits, wishes, str(reason)) from None
+        blocks, scratch = replicate(built, wishes.instances)
+        loop = built.layout.loop * wishes.instances
+        sizes = sizes_of(
+            schedule.problem.size_bytes,
+            loop=loop,
+            ranks=built.layout.ranks,
+            options=options,
+            protocols=PROTOCOLS,
+        )
+        channels = 1 + max(block.channel for block in blocks)
+        attributes = _attributes(built, loop, channels, sizes, limits)
+        layout = built.layout.scaled(wishes.instances)
+        text = program_text(blocks, layout, scratch, attributes)
+        (proof,) = prove_text(text, runtime=limits.target)
+    if not proof.ok:
+        raise ExportRefused(
+            f"the program for {limits.runtime} fails its proof and is not written: "
+            f"{proof.findings[0]}"
+        )
+    return Export(
+        target=limits.target,
+        files=(OutputFile(path=path, content=text),),
+        facts=_facts(proof, built, sizes, scratch, loop),
+        notes=tuple(_notes(built, sizes, proof, loop)),
+        environment=environment,
+        command=_command(built, sizes),
+    )
+
+
+def _wishes(options: ExportOptions, limits: Limits) -> Wishes:
+    """Check the options that shape the program."""
+    instances = 1 if options.instances is None else options.instances
+    if not 1 <= instances <= limits.channels:
+        raise ExportError(f"instances {instances} is out of range; use 1 to {limits.channels}")
+    most = limits.channels // instances
+    if options.channels is not None and not 1 <= options.channels <= most:
+        raise ExportError(
+            f"channels {options.channels} is out of range; with {instances} "
+            f"{'instance' if instances == 1 else 'instances'} use 1 to {most}"
+        )
+    return Wishes(in_place=bool(options.in_place), channels=options.channels, instances=instances)
+
+
+def _attributes(
+    built: Built, loop: int, channels: int, sizes: Sizes, limits: Limits
+) -> dict[str, object]:
+    """Attributes of the root; RCCL needs two of its own."""
+    layout = built.layout
+    values: dict[str, object] = {
+        "name": f"teccl_{layout.collective.value}_{layout.ranks}",
+        "proto": sizes.protocol,
+        "nchannels": channels,
+        "nchunksperloop": loop,
+        "ngpus": layout.ranks,
+        "coll": limits.collectives[layout.collective.value],
+        "inplace": int(layout.in_place),
+    }
+    if limits.target == "rccl":
+        values["outofplace"] = int(not layout.in_place)
+    return {**values, "minBytes": sizes.low, "maxBytes": sizes.high}
+
+
+def _facts(
+    proof: Proof, built: Built, sizes: Sizes, scratch: list[int], loop: int
+) -> dict[str, Any]:
+    return {
+        "collective": built.layout.collective.value,
+        "num_gpus": built.layout.ranks,
+        "in_place": built.layout.in_place,
+        "protocol": sizes.protocol,
+        "chunks": loop,
+        "channels": proof.facts["channels"],
+        "thread_blocks": proof.facts["thread_blocks"],
+        "steps": proof.facts["steps"],
+        "steps_per_block": proof.facts["steps_per_block"],
+        "min_bytes": sizes.low,
+        "max_bytes": sizes.high,
+        "scratch_bytes": -(-sizes.high * max(scratch) // loop),
+        "keeps_order": built.window is None,
+        "verified": True,
+    }
+
+
+def _notes(built: Built, sizes: Sizes, proof: Proof, loop: int) -> list[str]:
+    """Sentences that a user should know before running the file."""
+    layout = built.layout
+    notes = sizes.notes(loop)
+    if layout.collective in (Collective.BROADCAST, Collective.REDUCE):
+        notes.append(f"the program is for root {layout.root}; the runtime does not check the root")
+    if built.window is not None:
+        notes.append(
+            f"transfers that start within {built.window:.3g} of the schedule's time were joined "
+            "to respect the runtime's limits; fewer chunks (solve --max-chunks) keep the order"
+        )
+    if sizes.fitting // loop < _SMALL_CHUNK_BYTES and layout.pieces > 1:
+        notes.append(
+            f"chunks have {sizes.fitting // loop} bytes; a step's overhead in the runtime, which "
+            "the model does not count, may dominate: compare with solve --max-chunks 1"
+        )
+    if proof.facts["thread_blocks"] > _FEWEST_PROCESSORS:
+        notes.append(
+            f"{proof.facts['thread_blocks']} thread blocks must be resident on a gpu at once; "
+            "one with fewer multiprocessors hangs"
+        )
+    return notes
+
+
+def _command(built: Built, sizes: Sizes) -> str:
+    """A run of nccl-tests (rccl-tests has the same names and options) at the fitting size."""
+    layout = built.layout
+    words = [
+        *("mpirun", "-np", layout.ranks, f"./build/{_TESTS[layout.collective]}"),
+        *("-b", sizes.fitting, "-e", sizes.fitting, "-d", sizes.dtype),
+    ]
+    if layout.collective.reduces:
+        words += ["-o", "sum"]
+    if layout.collective.has_root:
+        words += ["-r", layout.root]
+    words += ["-g", 1, "-c", 1, "-w", 5, "-n", 20]
+    return " ".join(str(word) for word in words)
+
+
+def _refusal(schedule: Schedule, limits: Limits, wishes: Wishes, reason: str) -> ExportRefused:
+    """Name the limit and what would help, tried out."""
+    if wishes.channels is not None or wishes.instances > 1:
+        return ExportRefused(f"{reason}; leave --channels and --instances to teccl")
+    chunks = _fitting_chunks(schedule, limits, wishes)
+    if chunks is None:
+        return ExportRefused(f"{reason}; no number of chunks helps on so many gpus")
+    return ExportRefused(f"{reason}; solve with --max-chunks {chunks}, which fits")
+
+
+def _fitting_chunks(schedule: Schedule, limits: Limits, wishes: Wishes) -> int | None:
+    """Solve with fewer and fewer chunks until a program fits."""
+    from teccl.synthesis import solve
+
+    problem = schedule.problem
+    chunks = 1 << (problem.num_chunks - 1).bit_length()
+    while chunks > 1:
+        chunks //= 2
+        result = solve(
+            problem.topology,
+            demand=problem.demand,
+            max_chunks=chunks,
+            switch=problem.switch.value,
+            transit=problem.transit.value,
+            buffer=problem.buffer,
+            copy=problem.copy,
+        )
+        if result.schedule is None:
+            continue
+        try:
+            build(result.schedule, limits, wishes)
+        except DoesNotFit:
+            continue
+        return chunks
+    return None
