@@ -53,8 +53,9 @@ test: setup browser ## Lint, type-check and run the quick tests
 test-slow: setup browser ## Run the tests with full counts
 	$(BIN)/python -m pytest -n $(WORKERS) -m slow
 
-docs: setup ## Draw the presets and build the documentation into site/
+docs: setup browser ## Draw the pictures and build the documentation into site/
 	$(BIN)/python docs/make_presets.py
+	$(BIN)/python docs/make_pictures.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: setup ## Measure start-up time

@@ -40,7 +40,7 @@ def run(arguments: list[str]) -> int:
 
 def build_app() -> typer.Typer:
     """Assemble the commands."""
-    from teccl.cli import bound, export, inspect, solve, topology
+    from teccl.cli import bound, doctor, export, inspect, solve, topology, ui, view
     from teccl.cli.calibrate import calibrate
     from teccl.cli.run import run as run_schedule
 
@@ -59,6 +59,9 @@ def build_app() -> typer.Typer:
     app.command("verify")(inspect.verify)
     app.command("simulate")(inspect.simulate)
     app.command("export")(export.export)
+    app.command("view")(view.view)
+    app.command("ui")(ui.ui)
+    app.command("doctor")(doctor.doctor)
     app.command("run")(run_schedule)
     app.command("calibrate")(calibrate)
     return app

@@ -170,7 +170,7 @@ def _run(
     from teccl.cli.display import progress_display
     from teccl.synthesis import solve as find_schedule
 
-    with progress_display(quiet=quiet) as progress:
+    with progress_display(quiet=quiet, request=keywords) as progress:
         return find_schedule(topology, collective, **keywords, progress=progress, cancel=token)
 
 
