@@ -40,7 +40,7 @@ from teccl.request import (
 )
 from teccl.result import Result, Status
 from teccl.schedule import BoundSummary, Schedule
-from teccl.search import CHUNK_TOLERANCE, Candidate, Search, SearchStoppedError
+from teccl.search import CHUNK_TOLERANCE, FAR_GAP, Candidate, Search, SearchStoppedError
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
 from teccl.units import PICOSECONDS, Quantity
@@ -373,8 +373,9 @@ def _construct(search: Search) -> None:
     if level is not Effort.QUICK and search.request.chunks is not None:
         _construct_one(search, search.request.problem(search.request.chunks), level)
     elif level is not Effort.QUICK and search.best:
-        _repeat(search)
-        _polish(search, level)
+        # Polishing mends what is nearly good, repeated trees serve where whole shares are wrong.
+        for improve in (_polish, _repeat) if search.is_within(FAR_GAP) else (_repeat, _polish):
+            improve(search)
     if not search.best:
         problem = search.request.problem(search.request.chunks or 1)
         raise MethodError(f"no construction serves {problem.demand.title} with these options")
@@ -390,7 +391,7 @@ def _repeat(search: Search) -> None:
     best = search.incumbent
     if best is None or search.request.grid or not search.target:
         return
-    if best.length <= search.target * (1 + REPEATED_GAP) or max(search.best) < REPEATED_CHUNKS:
+    if search.is_within(REPEATED_GAP) or max(search.best) < REPEATED_CHUNKS:
         return
     with search.paused():
         load_all_kernels()
@@ -419,7 +420,7 @@ def _repeated_counts(search: Search, period: int) -> list[int]:
     return [count for count in reversed(fit) if count > period]
 
 
-def _polish(search: Search, level: Effort) -> None:
+def _polish(search: Search) -> None:
     """Try the counts of chunks that came out best again with more effort, if it is worth it."""
     counts = sorted(search.best, key=lambda count: search.best[count].length)
     best = search.best[counts[0]]
@@ -428,7 +429,7 @@ def _polish(search: Search, level: Effort) -> None:
     if best.length <= target * (1 + (LARGE_POLISHED_GAP if is_large else POLISHED_GAP)):
         return
     for count in counts[: 1 if is_large else 2]:
-        _construct_one(search, search.request.problem(count), level)
+        _construct_one(search, search.request.problem(count), search.request.effort)
 
 
 def _construct_one(search: Search, problem: Problem, level: Effort) -> None:
@@ -565,6 +566,13 @@ def _lp(search: Search) -> None:
     solve_lp(search)
 
 
+def _astar(search: Search) -> None:
+    """Solve the general model round after round."""
+    from teccl.models.astar import solve_astar
+
+    solve_astar(search)
+
+
 def _unavailable(name: str, search: Search) -> None:
     names = serving_baselines(search.request.problem(search.request.chunks or 1))
     others = ", ".join(["auto", "construct", *names])
@@ -577,5 +585,6 @@ METHODS: dict[str, Method] = {
     **{name: partial(_unavailable, name) for name in GRID_METHODS},
     "milp": _milp,
     "lp": _lp,
+    "astar": _astar,
     **{name: partial(_baseline, name) for name in BASELINES},
 }

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from teccl import solvers
 from teccl.errors import MethodError, SolverError
 from teccl.models.arcs import NEVER, Arcs, arcs_of
+from teccl.models.astar_hints import greedy_trips, laid, start_values
 from teccl.models.astar_round import Round, RoundOptions, State, build_round, look_ahead
 from teccl.models.milp import Milp, most_copies, ready_epochs
 from teccl.models.passages import LoopError, decode
@@ -27,7 +28,7 @@ from teccl.solvers import Solution, SolverOptions, SolverStatus
 IntArray = npt.NDArray[np.int64]
 
 # Epochs of a round, as a multiple of the look-ahead.
-ROUND_FACTOR = 1.0
+ROUND_FACTOR = 2.0
 SHORTEST_ROUND = 4
 # Relative difference to the best possible progress at which a round is good enough.
 ROUND_GAP = 0.02
@@ -180,20 +181,35 @@ class _Run:
     def _solve_round(self, number: int, length: int) -> None:
         """Make as much progress as a round can, and end with it if that is all."""
         stated = self._build(length, self.ahead, RoundOptions())
-        solution = self._solve(stated, self._round_seconds(length), gap=self._gap)
+        known = self._greedy(stated)
+        solution = self._solve(stated, self._round_seconds(length), start=known, gap=self._gap)
         left = int(self.state.missing.sum())
-        if solution.values is None:
+        flows = known if solution.values is None else stated.chosen(solution.values)
+        if flows is None:
             return
-        flows = stated.chosen(solution.values)
         after = self._advanced(stated, flows)
         self.search.report(
             "astar",
             f"round {number}: epochs {self.begin} to {self.begin + length}, "
-            f"{left - int(after.missing.sum())} of {left} delivered, {solution.status.value}",
+            f"{left - int(after.missing.sum())} of {left} delivered, {solution.status.value} {solution.message}",
         )
         if after.is_done:
             after = self._shortened(after)
         self.state, self.last = after, stated
+
+    def _greedy(self, stated: Round) -> list[tuple[int, int, int]] | None:
+        """Flows of a round to start from, None where none are wanted or known."""
+        if not self.request.warm_start:
+            return None
+        trips = greedy_trips(self.task, stated.arcs, self.state, self.request.seed)
+        flows = laid(trips, stated.arcs, self.state, begin=stated.begin, length=stated.length)
+        return flows or None
+
+    @property
+    def _least_epochs(self) -> int:
+        """Epochs that no schedule can beat, as far as is known."""
+        bound = self.search.bound
+        return 0 if bound is None or bound.epochs is None else bound.epochs
 
     def _advanced(self, stated: Round, flows: list[tuple[int, int, int]]) -> State:
         """The state after some flows."""
@@ -210,12 +226,15 @@ class _Run:
         """End the last round as early as can be shown within some time."""
         while True:
             horizon = best.finish - 1 - self.begin
-            bound = self.search.bound
-            least = 0 if bound is None or bound.epochs is None else bound.epochs
+            under_way = self.state.wants & (self.state.has_from < NEVER)
+            least = int(self.state.has_from[under_way].max(initial=self._least_epochs))
             if horizon < 1 or best.finish <= least:
                 return best
             stated = self._build(horizon, 0, RoundOptions(complete=True))
-            solution = self._solve(stated, self._seconds(FINAL_SECONDS), first_only=True)
+            known = self._greedy(stated)
+            solution = self._solve(
+                stated, self._seconds(FINAL_SECONDS), start=known, first_only=True
+            )
             if solution.values is None:
                 return best
             best = self._advanced(stated, stated.chosen(solution.values))
@@ -247,9 +266,7 @@ class _Run:
         limit = self.request.time_limit_s
         if limit is None:
             return ROUND_SECONDS
-        bound = self.search.bound
-        least = 0 if bound is None or bound.epochs is None else bound.epochs
-        rounds = 2 + max(0, least - self.begin) // length
+        rounds = 2 + max(0, self._least_epochs - self.begin) // length
         return max(0.1, min(ROUND_SECONDS, (limit - self.search.elapsed_s) / rounds))
 
     def _seconds(self, most: float) -> float:
@@ -259,9 +276,16 @@ class _Run:
         return max(0.1, min(most, limit - self.search.elapsed_s))
 
     def _solve(
-        self, stated: Round, seconds: float | None, *, gap: float = 0.0, first_only: bool = False
+        self,
+        stated: Round,
+        seconds: float | None,
+        *,
+        start: list[tuple[int, int, int]] | None = None,
+        gap: float = 0.0,
+        first_only: bool = False,
     ) -> Solution:
         options = SolverOptions(
+            start=None if start is None else start_values(stated, start),
             time_limit=seconds,
             gap=gap,
             seed=self.request.seed,

@@ -188,14 +188,16 @@ class _Follower:
         status = SolverStatus(news["status"])
         if status is SolverStatus.INTERRUPTED and self.stopped is not None:
             status = self.stopped
-        bound = -np.inf if news["bound"] is None else news["bound"]
+        # The last word counts: HiGHS completes a start in a smaller model, whose bounds it
+        # reports on the way as if they were this one's.
+        bound = self.bound if news["bound"] is None else news["bound"]
         values, objective = arrays.get("values"), news["objective"]
         if values is None and self.best is not None:
             values, objective = self.best.values, self.best.objective
         return Solution(
             status=status,
             objective=None if values is None else objective,
-            bound=max(bound, self.bound),
+            bound=bound,
             values=values,
             duals=arrays.get("duals"),
             seconds=self.seconds,
