@@ -158,6 +158,10 @@ class Search:
         whole = self.bound.chunk_ps if self.request.chunks is not None else None
         return max(self.bound.physical_ps, whole or 0)
 
+    def is_within(self, gap: float | Fraction) -> bool:
+        """Whether the fastest schedule is within a gap of the target."""
+        return bool(self.best) and self.fastest <= (self.target or 0) * (1 + gap)
+
     def offer(
         self, schedule: Schedule, *, epochs: int | None = None, grid: TimeGrid | None = None
     ) -> int:

@@ -16,6 +16,7 @@ from teccl.construct.tasks import (
     Tasks,
     finish_time,
     justify,
+    justify_serially,
     precedence,
     replay_tasks,
     schedule_tasks,
@@ -35,6 +36,9 @@ MAX_STARTS = {"quick": 2, "normal": 24, "thorough": 400}
 # chunking, so that going on for the last per mille would be in vain.
 GREEDY_GAP = {"quick": 0.01, "normal": 0.005, "thorough": 0.0}
 LAID_GAP = {"quick": float("inf"), "normal": 0.02, "thorough": 0.0}
+# Rounds of justification after serial scheduling, and a gap below which lists are not tried.
+SERIAL_ROUNDS = 3
+SERIAL_GAP = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -315,12 +319,19 @@ def _separate_copies(
 
 
 def _listed(instance: Instance, plan: Plan, *, target: int, work: Work) -> Iterator[Plan]:
-    """List-schedule a plan's tasks by several keys, then improve by justification."""
+    """Schedule a plan's tasks by several keys, serially and by lists, and justify."""
     tasks = tasks_of_plan(instance, plan)
     order = precedence(instance, tasks)
     runs = work.listing_runs(3 * len(tasks))
+    serial = bool(instance.slots.max() == 1)
     for key, weight in _keys(instance, tasks, target)[:runs]:
         work.checkpoint()
+        if serial:
+            start = justify_serially(instance, tasks, key=key, rounds=SERIAL_ROUNDS)
+            finish = finish_time(tasks, start)
+            yield with_starts(plan, start, finish)
+            if finish <= target * (1 + SERIAL_GAP):
+                continue
         start = schedule_tasks(instance, tasks, key=key, weight=weight, order=order)
         finish = finish_time(tasks, start)
         if finish >= 2**61:
