@@ -25,8 +25,8 @@ Array = npt.NDArray[Any]
 # Receives that are posted at the same time; polling takes time for each of them.
 WINDOW = 64
 # Empty polls before an idle rank gives up its core, and before it sleeps.
-_YIELD_AFTER, _SLEEP_AFTER = 8, 400
-_NAP_S = 50e-6
+_YIELD_AFTER, _SLEEP_AFTER = 8, 60
+_NAP_S = 20e-6
 # Empty polls between two looks at the clock.
 _CLOCK_EVERY = 64
 
