@@ -10,7 +10,7 @@ import teccl
 ROOT = Path(teccl.__file__).parent
 # Lowest first. A module may import its own layer and those before it.
 LAYERS = [
-    {"errors", "_suggest", "_version", "_graphs"},
+    {"errors", "_collect", "_suggest", "_version", "_graphs"},
     {"linear_model"},
     {"units"},
     {"_files"},

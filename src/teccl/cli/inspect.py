@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from teccl.cli.errors import CommandFailed, ExitCode
+from teccl.cli.errors import CommandFailed, ExitCode, UsageError
 from teccl.cli.options import (
     JsonOption,
     QuietOption,
     ScheduleArgument,
     check_output,
+    choice,
     output_option,
 )
 
@@ -20,8 +21,23 @@ if TYPE_CHECKING:
 MAX_ROWS = 20
 
 
-def verify(file: ScheduleArgument, as_json: JsonOption = False, quiet: QuietOption = False) -> None:
-    """Check that a schedule file is correct; no other file is opened."""
+def verify(
+    file: ScheduleArgument,
+    runtime: Annotated[
+        str | None,
+        choice("--runtime", ("msccl", "rccl"), "Programs", "Judge an .xml file for it (both)"),
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Check that a schedule file, or an MSCCL or RCCL program, is correct; no other is opened."""
+    from teccl.cli.programs import is_program, verify_program
+
+    if is_program(file):
+        verify_program(file, runtime, as_json=as_json, quiet=quiet)
+        return
+    if runtime is not None:
+        raise UsageError("--runtime is for MSCCL and RCCL programs (.xml); drop it")
     from teccl.check import verify as find_violations
     from teccl.cli.output import emit, emit_json
     from teccl.schedule import Schedule

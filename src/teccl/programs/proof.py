@@ -89,10 +89,10 @@ def _meant_for(program: Program) -> list[Runtime]:
         if coll in (*runtime.collectives, *runtime.opaque)
         and all(key in program.attributes for key in runtime.required)
     ]
-    if fits:
-        return fits
     is_rccl = "outofplace" in program.attributes or coll == "reducescatter"
-    return [RUNTIMES["rccl" if is_rccl else "msccl"]]
+    if not fits:
+        return [RUNTIMES["rccl" if is_rccl else "msccl"]]
+    return sorted(fits, key=lambda runtime: (runtime.name == "rccl") != is_rccl)
 
 
 def _prove_run(program: Program, runtime: Runtime, findings: Findings, notes: list[str]) -> None:
