@@ -169,7 +169,7 @@ class _Builder:
             reach=reach,
             flows=self.flows,
             horizon=horizon,
-            upper=_most_copies(problem, grid, arcs),
+            upper=most_copies(problem, grid, arcs),
         )
         self.blocks: list[RowBlock] = [rows.capacity_rows(self.frame)]
         self.upper = [self.frame.upper[self.flows.arc].astype(np.float64)]
@@ -328,7 +328,7 @@ def _whole(weights: list[Fraction]) -> IntArray:
     return np.array([int(w * common) for w in weights], dtype=np.int64)
 
 
-def _most_copies(problem: Problem, grid: TimeGrid, arcs: Arcs) -> IntArray:
+def most_copies(problem: Problem, grid: TimeGrid, arcs: Arcs) -> IntArray:
     """How often a chunk may start on an arc in one epoch.
 
     Again and again where nothing is copied, and into a switch that does not copy, once for each
