@@ -239,7 +239,7 @@ def _quotient(instance: Instance, group: Group) -> tuple[Instance, IntArray, Int
     orbit = group.links.min(axis=0)
     fixed = (group.links == np.arange(problem.topology.num_links)).sum(axis=0)
     # A link that some shift leaves in place would carry several images at once.
-    usable = np.array([all(fixed[e] == 1 for e in way) for way in routes.ways()])
+    usable = np.logical_and.reduceat(fixed[routes.links] == 1, routes.link_start[:-1])
     if not usable.any():
         return None
     sources = np.array([problem.chunks.sources(k)[0] for k in range(len(problem.chunks))])
@@ -261,22 +261,23 @@ def _quotient(instance: Instance, group: Group) -> tuple[Instance, IntArray, Int
 
 def _route_images(instance: Instance, group: Group) -> IntArray | None:
     """Per element, where it takes every route."""
-    ways = instance.routes.ways()
-    if all(len(way) == 1 for way in ways):
-        route_of = np.full(instance.problem.topology.num_links, -1)
-        route_of[instance.routes.links] = np.arange(len(ways))
-        return route_of[group.links[:, instance.routes.links]]
-    number = {way: i for i, way in enumerate(ways)}
-    images = np.empty((len(group), len(ways)), dtype=np.int64)
-    links = instance.routes.links
-    starts = instance.routes.link_start.tolist()
+    routes, num_links = instance.routes, instance.problem.topology.num_links
+    length = np.diff(routes.link_start)
+    if (num_links + 1.0) ** int(length.max(initial=1)) >= 2.0**62:
+        return None
+    # A route's links, read as digits, are one number.
+    ends = routes.link_start[1:]
+    weight = (num_links + 1) ** (np.repeat(ends, length) - 1 - np.arange(len(routes.links)))
+    starts = routes.link_start[:-1]
+    number = np.add.reduceat((routes.links + 1) * weight, starts)
+    order = np.argsort(number)
+    images = np.empty((len(group), len(routes)), dtype=np.int64)
     for g, moved in enumerate(group.links):
-        flat = moved[links].tolist()
-        for i in range(len(ways)):
-            image = number.get(tuple(flat[starts[i] : starts[i + 1]]))
-            if image is None:
-                return None
-            images[g, i] = image
+        wanted = np.add.reduceat((moved[routes.links] + 1) * weight, starts)
+        found = order[np.minimum(np.searchsorted(number[order], wanted), len(order) - 1)]
+        if not np.array_equal(number[found], wanted):
+            return None
+        images[g] = found
     return images
 
 
