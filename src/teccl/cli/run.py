@@ -16,6 +16,10 @@ DTYPES = (
 )
 OPS = ("sum", "min", "max", "prod")
 MAX_COUNT = 10**6
+COLUMNS = (
+    *("by", ">size", ">count", "type", "redop", ">root"),
+    *(">time", ">algbw", ">busbw", ">wrong"),
+)
 
 TimeoutOption = Annotated[
     str, option("--timeout", "DURATION", _RUN, "End all ranks if nothing moves for so long (60s).")
@@ -128,16 +132,17 @@ def read_time_scale(text: str) -> float | None:
 
 
 def run_text(found: dict[str, Any]) -> str:
-    """Lay a report out as nccl-tests does, the MPI library's figures beside ours."""
+    """Lay a report out with the columns of nccl-tests, a line for teccl and one for the library."""
     from teccl.cli.output import table
     from teccl.units import display_time
 
     rows = found["rows"]
     head = (
         f"{rows[0]['collective']} on {found['topology']}, method {found['method']}: "
-        f"{found['ranks']} ranks, {found['repeat']} repeats after {found['warmup']}"
+        f"{found['ranks']} ranks, {found['repeat']} repeats after {found['warmup']}, "
+        "bandwidths in GB/s"
     )
-    notes = [f"teccl beside {found['library']}" if _has_library(rows) else "teccl"]
+    notes = [head]
     padded = sum(row["size_bytes"] for row in rows[-1 if len(rows) == 1 else 1 :])
     if padded != found["scheduled_bytes"]:
         notes.append(
@@ -150,39 +155,25 @@ def run_text(found: dict[str, Any]) -> str:
             f"{display_time(measured)}, simulated {display_time(simulated)} "
             f"({measured / simulated - 1:+.1%})"
         )
-    return "\n".join([head, *notes, "", table(_columns(rows), _cells(found))])
-
-
-def _has_library(rows: list[dict[str, Any]]) -> bool:
-    return any(row["library"] for row in rows)
-
-
-def _columns(rows: list[dict[str, Any]]) -> tuple[str, ...]:
-    measured = (">time", ">algbw GB/s", ">busbw GB/s", ">wrong")
-    named = ("tenant",) if len(rows) > 1 else ()
-    library = (">MPI time", *measured[1:]) if _has_library(rows) else ()
-    return (*named, ">size", ">count", "type", "redop", ">root", *measured, *library)
+    heads = COLUMNS if len(rows) == 1 else ("tenant", *COLUMNS)
+    return "\n".join([*notes, "", table(heads, _cells(found))])
 
 
 def _cells(found: dict[str, Any]) -> list[tuple[object, ...]]:
-    rows = found["rows"]
-    lines = []
+    rows, lines = found["rows"], []
     for row in rows:
-        line: list[object] = [row["name"]] if len(rows) > 1 else []
         root = "-" if row["root"] is None else row["root"]
-        line += [row["size_bytes"], row["count"], found["dtype"], row["op"] or "-", root]
-        line += _timing_cells(row["teccl"])
-        if _has_library(rows):
-            line += _timing_cells(row["library"])
-        lines.append(tuple(line))
+        what = (row["size_bytes"], row["count"], found["dtype"], row["op"] or "-", root)
+        for name, timing in (("teccl", row["teccl"]), (found["library"], row["library"])):
+            if timing is not None:
+                tenant = (row["name"],) if len(rows) > 1 else ()
+                lines.append((*tenant, name, *what, *_timing_cells(timing)))
     return lines
 
 
-def _timing_cells(timing: dict[str, Any] | None) -> list[object]:
+def _timing_cells(timing: dict[str, Any]) -> tuple[object, ...]:
     from teccl.units import display_time
 
-    if timing is None:
-        return ["-"] * 4
     wrong = "N/A" if timing["wrong"] is None else timing["wrong"]
     bandwidths = [f"{timing[key]:.4g}" for key in ("algbw_GBps", "busbw_GBps")]
-    return [display_time(timing["time_s"]), *bandwidths, wrong]
+    return (display_time(timing["time_s"]), *bandwidths, wrong)
