@@ -9,10 +9,11 @@ import numpy.typing as npt
 from teccl.bounds.cuts import Cut
 from teccl.bounds.network import FAR, Network
 from teccl.problem import Problem
+from teccl.topology import Topology
 
 # Beyond this many GPUs the narrowest cut is not searched for every destination.
 MAX_FLOW_GPUS = 80
-# GPUs looked at among those whose ports are alike.
+# GPUs looked at among those whose ports are alike, and groups likewise.
 MAX_ALIKE = 4
 
 
@@ -77,10 +78,23 @@ def _groups(problem: Problem, *, narrow: bool) -> Iterator[Cut]:
     topology = problem.topology
     if not topology.links:
         return
-    names = dict.fromkeys(node.group for node in topology.nodes if node.group is not None)
-    for name in names:
-        members = np.array([node.group == name for node in topology.nodes])
+    groups = [node.group for node in topology.nodes]
+    names = [name for name in dict.fromkeys(groups) if name is not None]
+    label = np.array([-1 if g is None else names.index(g) for g in groups], dtype=np.int64)
+    speeds = _speeds(topology)
+    alike: dict[tuple[float, ...], int] = {}
+    for number, name in enumerate(names):
+        members = label == number
         if members[topology.gpus].all() or not members[topology.gpus].any():
+            continue
+        src, dst = members[topology.link_src], members[topology.link_dst]
+        key = (
+            float(members[topology.gpus].sum()),
+            float(speeds[~src & dst].sum()),
+            float(speeds[src & ~dst].sum()),
+        )
+        alike[key] = alike.get(key, 0) + 1
+        if alike[key] > MAX_ALIKE:
             continue
         yield Cut(members, name)
         yield Cut(~members, f"the nodes beside {name}")
@@ -90,6 +104,10 @@ def _groups(problem: Problem, *, narrow: bool) -> Iterator[Cut]:
         yield Cut(into, f"{name} and its switches")
         away = _narrowest(problem, sources=members, sinks=~members)
         yield Cut(away, f"the nodes beside {name}")
+
+
+def _speeds(topology: Topology) -> npt.NDArray[np.float64]:
+    return np.array(topology.each_link(lambda link: float(topology.rate(link))))
 
 
 def _narrow(network: Network, nodes: list[int]) -> Iterator[Cut]:
@@ -123,7 +141,7 @@ def _ratio_cut(problem: Problem, node: int, *, inward: bool) -> npt.NDArray[np.b
     """
     topology = problem.topology
     n = topology.num_nodes
-    rates = np.array([float(rate) for rate in topology.rates])
+    rates = _speeds(topology)
     scale = 2.0**24 / rates.max()
     supply = rates.sum() / max(1, topology.num_gpus - 1)
     inside = None
@@ -174,7 +192,7 @@ def _narrowest(
     """Mask of B for the narrowest cut between the GPUs of two masks; switches may move."""
     topology = problem.topology
     n = topology.num_nodes
-    rates = np.array([float(rate) for rate in topology.rates])
+    rates = _speeds(topology)
     capacity = rates * (2.0**24 / rates.max())
     gpus = np.zeros(n, dtype=bool)
     gpus[topology.gpus] = True

@@ -125,9 +125,9 @@ def _load(network: Network, cut: Cut, gates: list[_Gate]) -> _Load:
     """Collect the classes that must cross, with head and tail at each gate."""
     classes, width = network.classes, len(gates)
     outside = ~cut.inside
-    some = np.array([outside[o.nodes].any() for o in classes.origins])
-    every = np.array([outside[o.nodes].all() for o in classes.origins])
-    wanted = np.array([bool(cut.inside[nodes].any()) for nodes in classes.goals])
+    count = classes.origin_sets.count(outside)
+    some, every = count > 0, count == classes.origin_sets.size
+    wanted = classes.goal_sets.count(cut.inside) > 0
     crosses = np.where(classes.reduce, some[classes.origin], every[classes.origin])
     chosen = np.flatnonzero(crosses & wanted[classes.goal])
     heads = np.zeros((2, len(classes.origins), width), dtype=np.int64)

@@ -1,5 +1,6 @@
 """The numbers bounds are made of: exact rates, latencies, distances and classes of chunks."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -24,6 +25,20 @@ class Origin(NamedTuple):
     ready: IntArray
 
 
+class NodeSets:
+    """Sets of nodes end to end, to be counted together."""
+
+    def __init__(self, sets: Sequence[IntArray]) -> None:
+        self.size = np.array([len(nodes) for nodes in sets], dtype=np.int64)
+        self._nodes = np.concatenate([*sets, np.empty(0, dtype=np.int64)]).astype(np.int64)
+        self._ends = np.cumsum(self.size)
+
+    def count(self, mask: npt.NDArray[np.bool_]) -> IntArray:
+        """Return how many nodes of each set a mask has."""
+        total = np.concatenate([[0], np.cumsum(mask[self._nodes])])
+        return total[self._ends] - total[self._ends - self.size]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classes:
     """Chunks that a bound cannot tell apart, one array entry a class.
@@ -38,6 +53,8 @@ class Classes:
         Whether the sources' contributions are combined.
     amount, count
         Bytes and chunks of the class.
+    origin_sets, goal_sets
+        The nodes of `origins` and `goals`, for counting.
     """
 
     origins: tuple[Origin, ...]
@@ -47,6 +64,8 @@ class Classes:
     reduce: npt.NDArray[np.bool_]
     amount: tuple[Fraction, ...]
     count: IntArray
+    origin_sets: NodeSets
+    goal_sets: NodeSets
 
     def __len__(self) -> int:
         return len(self.origin)
@@ -220,17 +239,20 @@ def _classes(problem: Problem, grid: TimeGrid | None) -> Classes:
         amounts[group] += table.sizes[size] * count
     sources, origin = np.unique(unique[:2], axis=1, return_inverse=True)
     ready = _ready_times(problem, grid)
+    origins = tuple(
+        Origin(table.sets[nodes], ready[tenant, table.sets[nodes]])
+        for nodes, tenant in sources.T.tolist()
+    )
     return Classes(
-        origins=tuple(
-            Origin(table.sets[nodes], ready[tenant, table.sets[nodes]])
-            for nodes, tenant in sources.T.tolist()
-        ),
+        origins=origins,
         goals=table.sets,
         origin=origin.reshape(-1),
         goal=unique[2],
         reduce=unique[3].astype(bool),
         amount=tuple(amounts),
         count=np.bincount(index),
+        origin_sets=NodeSets([origin.nodes for origin in origins]),
+        goal_sets=NodeSets(table.sets),
     )
 
 
