@@ -1,12 +1,14 @@
-"""`teccl topology import`: topologies out of other tools' files."""
+"""`teccl topology import` and `teccl import`: topologies and schedules of other tools."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from teccl.cli.errors import CommandFailed, ExitCode, UsageError
 from teccl.cli.options import (
     JsonOption,
     QuietOption,
+    SizeOption,
     check_output,
     choice,
     option,
@@ -15,7 +17,12 @@ from teccl.cli.options import (
 
 # The library knows these too; they stand here so that help and completion need not load it.
 TOPOLOGY_FORMATS = ("nccl", "nvidia-smi", "te-ccl", "taccl", "msccl-tools")
+SCHEDULE_FORMATS = ("te-ccl", "msccl")
 TOPOLOGY_SUFFIXES = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
+
+if TYPE_CHECKING:
+    from teccl.check import Violation
+    from teccl.importers import ImportedSchedule
 
 _INSIDE = "Inside a machine"
 _CLUSTER = "Between machines"
@@ -108,3 +115,62 @@ def import_topology(  # noqa: PLR0917, the command line gives names
         emit("\n".join(f"assumed: {note}" for note in imported.assumptions))
         if path is not None:
             emit(f"saved to {path}")
+
+
+def import_schedule(  # noqa: PLR0917, the command line gives names
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="FORMAT", help=f"One of {', '.join(SCHEDULE_FORMATS)}.", show_default=False
+        ),
+    ],
+    file: Annotated[
+        str, typer.Argument(metavar="FILE", help="The file to read.", show_default=False)
+    ],
+    topology: Annotated[
+        str | None,
+        option("--topology", "TOPOLOGY", "Demand", "The topology that the file was made for."),
+    ] = None,
+    size: SizeOption = None,
+    output: Annotated[str | None, output_option("Save the schedule, .json or .json.gz.")] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Make a schedule from another tool's file, to verify, simulate and view it."""
+    from teccl.check import verify
+    from teccl.cli.output import emit, emit_json
+    from teccl.importers import import_schedule as read_schedule
+
+    path = check_output(output)
+    for name, value in (("--topology", topology), ("--size", size)):
+        if value is None:
+            raise UsageError(f"missing {name}; files of other tools do not hold it")
+    imported = read_schedule(file, source, topology=str(topology), size=str(size))
+    violations = verify(imported.schedule)
+    if path is not None:
+        imported.schedule.save(path)
+    if as_json:
+        emit_json(_document(imported, violations))
+    elif not quiet:
+        emit(repr(imported.schedule))
+        emit("\n".join(f"note: {note}" for note in imported.notes))
+        if path is not None:
+            emit(f"saved to {path}")
+    if violations:
+        raise CommandFailed(
+            ExitCode.FAILED_VERIFICATION, f"the schedule of {file} is wrong: {violations[0]}"
+        )
+
+
+def _document(imported: "ImportedSchedule", violations: "tuple[Violation, ...]") -> dict[str, Any]:
+    schedule = imported.schedule
+    return {
+        "collective": schedule.problem.demand.title,
+        "num_gpus": schedule.problem.num_gpus,
+        "num_chunks": schedule.problem.num_chunks,
+        "num_sends": len(schedule),
+        "finish_time_s": schedule.finish_time_s,
+        "verified": not violations,
+        "violations": [str(violation) for violation in violations],
+        "notes": list(imported.notes),
+    }

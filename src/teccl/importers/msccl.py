@@ -1,0 +1,287 @@
+"""MSCCL and RCCL XML: what a program moves from GPU to GPU, found out by running it.
+
+A program names places in buffers, not chunks. It is run on symbolic data, and each transfer becomes
+the chunk that it carries. What a runtime leaves open, the order of two channels that share a link,
+is chosen so that the whole ends early.
+"""
+
+from collections import deque
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import NamedTuple
+
+from teccl import _files as files
+from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
+from teccl.errors import ScheduleError
+from teccl.importers.ordering import in_a_good_order
+from teccl.importers.passages import Passage, Ways, place
+from teccl.problem import Problem
+from teccl.programs import RUNTIMES, Program, Proof, prove, read_program
+from teccl.programs.collectives import Setting, Value, settings_of
+from teccl.programs.finding import Findings
+from teccl.programs.flow import run_control
+from teccl.programs.machine import Machine, build_machine
+from teccl.programs.model import Step, StepType
+from teccl.schedule import Schedule
+from teccl.topology import Topology
+
+MAX_BYTES = 64 * 2**20
+_MERGING = (
+    StepType.RECEIVE_REDUCE_COPY,
+    StepType.RECEIVE_REDUCE_SEND,
+    StepType.RECEIVE_REDUCE_COPY_SEND,
+)
+
+
+def read(path: Path, topology: Topology, size: Fraction, notes: list[str]) -> Schedule:
+    """Read a program file.
+
+    Raises
+    ------
+    ScheduleError
+        If the file is no program, fails its proof, or does something a schedule cannot express.
+    """
+    text = files.read_text(path, ScheduleError, max_bytes=MAX_BYTES)
+    program = read_program(text)
+    if len(program.gpus) != topology.num_gpus:
+        raise ScheduleError(
+            f"{path}: is for {len(program.gpus)} GPUs, but {topology!r} has {topology.num_gpus}; "
+            "give the topology it was made for"
+        )
+    proof = _prove(program)
+    if not proof.ok:
+        raise ScheduleError(
+            f"{path}: the program does not run on {proof.runtime.title}: {proof.findings[0]}; "
+            "'teccl verify' lists everything"
+        )
+    setting = settings_of(program, proof.runtime, Findings())[0]
+    if setting.collective is None:
+        raise ScheduleError(f"{path}: its collective is not one that teccl knows")
+    tracing = _Tracing(program, setting)
+    tracing.run()
+    problem, numbers = _problem(topology, setting, size, tracing)
+    notes.append(f"judged by the rules of {proof.runtime.title}, called {setting.title}")
+    notes.append(
+        "where channels share a link, which the runtime leaves open, a good order is taken"
+    )
+    passages = in_a_good_order(problem, _passages(topology, tracing, numbers))
+    return place(problem, passages, "msccl")
+
+
+def _prove(program: Program) -> Proof:
+    """Judge a program by the runtime it is meant for: the one that finds least wrong with it."""
+    proofs = [prove(program, runtime) for runtime in RUNTIMES.values()]
+    return min(proofs, key=lambda proof: len(proof.findings))
+
+
+class _Datum(NamedTuple):
+    """What a cell holds: contributions, the transfers that brought them, the one it came as."""
+
+    value: Value
+    after: frozenset[int] = frozenset()
+    raw: int | None = None
+
+
+@dataclass(slots=True)
+class _Transfer:
+    """One chunk that a step sends; whether it is added is known once it is used."""
+
+    datum: _Datum
+    src: int
+    dst: int
+    connection: int
+    place: int
+    reduce: bool = False
+    behind: set[int] = field(default_factory=set)
+
+
+class _Tracing:
+    """Runs a program on symbolic data and notes what every step sends.
+
+    Attributes
+    ----------
+    transfers
+        In an order in which they can take place.
+    memory
+        What every cell of every rank holds in the end.
+    """
+
+    def __init__(self, program: Program, setting: Setting) -> None:
+        self.setting = setting
+        self.machine: Machine = build_machine(program, Findings())
+        self.transfers: list[_Transfer] = []
+        ranks = range(setting.ranks)
+        self._bases = [setting.bases(rank) for rank in ranks]
+        self.memory = [
+            {cell: _Datum(value) for cell, value in setting.initial(rank).items()} for rank in ranks
+        ]
+        self._travelling: list[deque[int]] = [deque() for _ in range(self.machine.num_connections)]
+        self._receiver = dict(zip(self.machine.receives_on, self.machine.rank, strict=True))
+        self._places = [0] * self.machine.num_connections
+        self._sent: dict[tuple[int, int], list[int]] = {}
+
+    def run(self) -> None:
+        """Run all steps."""
+        for block, place_in_block in run_control(self.machine, None).order:
+            action = self.machine.actions[block][place_in_block]
+            for k in range(action.step.cnt):
+                self._step(block, action.step, k)
+
+    def _step(self, block: int, step: Step, k: int) -> None:
+        """Run a step on one of its chunks."""
+        kind, rank = step.type, self.machine.rank[block]
+        datum = self._read(rank, step.srcbuf, step.srcoff + k) if kind.reads_source else None
+        if kind.receives:
+            number = self._travelling[self.machine.receives_on[block]].popleft()
+            arrived = self._arrival(number)
+            if kind in _MERGING:
+                assert datum is not None
+                datum = self._merged(rank, datum, arrived)
+            else:
+                datum = arrived
+        elif kind is StepType.REDUCE:
+            assert datum is not None
+            held = self._read(rank, step.dstbuf, step.dstoff + k)
+            datum = self._merged(rank, held, datum)
+        assert datum is not None
+        if kind.writes_target:
+            self.memory[rank][self._bases[rank][step.dstbuf] + step.dstoff + k] = datum
+        if kind.sends:
+            self._send(block, datum)
+
+    def _read(self, rank: int, letter: str, place_in_buffer: int) -> _Datum:
+        cell = self._bases[rank][letter] + place_in_buffer
+        datum = self.memory[rank].get(cell)
+        if datum is None:
+            raise ScheduleError(f"rank {rank} uses {letter}[{place_in_buffer}] that nobody wrote")
+        return datum
+
+    def _arrival(self, number: int) -> _Datum:
+        value = self.transfers[number].datum.value
+        return _Datum(value=value, after=frozenset({number}), raw=number)
+
+    def _merged(self, rank: int, one: _Datum, other: _Datum) -> _Datum:
+        """Add two data; what arrived as it is was sent to be added."""
+        for datum in (one, other):
+            if datum.raw is None:
+                continue
+            transfer = self.transfers[datum.raw]
+            transfer.reduce = True
+            # What this rank sent before without it must leave before it comes.
+            for earlier in self._sent.get((rank, self.chunk_of(datum.value)), ()):
+                if datum.raw not in self.transfers[earlier].datum.after:
+                    transfer.behind.add(earlier)
+        return _Datum(value=one.value | other.value, after=one.after | other.after)
+
+    def _send(self, block: int, datum: _Datum) -> None:
+        connection, rank = self.machine.sends_on[block], self.machine.rank[block]
+        number = len(self.transfers)
+        self.transfers.append(
+            _Transfer(
+                datum=datum,
+                src=rank,
+                dst=self._receiver[connection],
+                connection=connection,
+                place=self._places[connection],
+            )
+        )
+        self._places[connection] += 1
+        self._travelling[connection].append(number)
+        self._sent.setdefault((rank, self.chunk_of(datum.value)), []).append(number)
+
+    def chunk_of(self, value: Value) -> int:
+        """Return the chunk that a value belongs to: by place, and by owner if it is not summed."""
+        setting = self.setting
+        places = {atom % setting.loop for atom in value}
+        if len(places) != 1 or min(value) < 0:
+            raise ScheduleError(
+                f"a step sends {setting.describe(value)}; a schedule cannot say that"
+            )
+        if setting.collective in ("allgather", "alltoall", "broadcast"):
+            if len(value) != 1:
+                raise ScheduleError(f"a step sends {setting.describe(value)}, which nobody wants")
+            return min(value)
+        return places.pop()
+
+    def root(self) -> int:
+        """Return the rank that a broadcast starts from, or a reduction ends at."""
+        if self.setting.collective == "broadcast":
+            owners = {min(t.datum.value) // self.setting.loop for t in self.transfers}
+            if len(owners) != 1:
+                raise ScheduleError(f"{len(owners)} ranks send data of their own in a broadcast")
+            return owners.pop()
+        for rank in range(self.setting.ranks):
+            wanted, base = self.setting.wanted(rank, rank), self._bases[rank]["o"]
+            found = (self.memory[rank].get(base + chunk) for chunk in wanted)
+            values = (None if datum is None else datum.value for datum in found)
+            if all(value == want for value, want in zip(values, wanted.values(), strict=True)):
+                return rank
+        raise ScheduleError("no rank ends with the sum")
+
+
+def _problem(
+    topology: Topology, setting: Setting, size: Fraction, tracing: _Tracing
+) -> tuple[Problem, dict[int, int]]:
+    """Return the problem, and its number of each chunk that the program moves."""
+    assert setting.collective is not None
+    kind = Collective(setting.collective)
+    loop, share = setting.loop, setting.share
+    table: dict[int, tuple[int, int]] = {}
+    everyone = tuple(range(setting.ranks))
+    if kind.has_root:
+        root = tracing.root()
+        demand, count = Demand.collective(kind, size=size, root=root), loop
+        first = root * loop if kind is Collective.BROADCAST else 0
+        table = {first + k: (0, k) for k in range(loop)}
+    elif kind is Collective.ALLREDUCE and loop % setting.ranks:
+        chunks = (ExplicitChunk(everyone, everyone, reduce=True),) * loop
+        tenant = Tenant(collective=Collective.EXPLICIT, size=size / loop, chunks=chunks)
+        demand, count = Demand(tenants=(tenant,)), 1
+        table = {k: (k, 0) for k in range(loop)}
+    else:
+        demand, count = Demand.collective(kind, size=size), share
+        for rank in everyone:
+            for k in range(share if kind is Collective.ALLGATHER else loop):
+                table |= _named(kind, setting, rank, k)
+    problem = Problem(topology=topology, demand=demand, num_chunks=count)
+    blocks, pieces = problem.chunks.block.tolist(), problem.chunks.piece.tolist()
+    numbers = {pair: i for i, pair in enumerate(zip(blocks, pieces, strict=True))}
+    return problem, {atom: numbers[pair] for atom, pair in table.items() if pair in numbers}
+
+
+def _named(kind: Collective, setting: Setting, rank: int, k: int) -> dict[int, tuple[int, int]]:
+    """Return block and piece of what a rank's input holds at a place."""
+    part, piece = divmod(k, setting.share)
+    atom = rank * setting.loop + k
+    if kind is Collective.ALLGATHER:
+        return {atom: (rank, piece)}
+    if kind is Collective.ALLTOALL:
+        return {atom: (rank * setting.ranks + part, piece)}
+    return {k: (part, piece)}
+
+
+def _passages(topology: Topology, tracing: _Tracing, numbers: dict[int, int]) -> list[Passage]:
+    ways = Ways(topology)
+    gpus = topology.gpus.tolist()
+    passages = []
+    for transfer in tracing.transfers:
+        chunk = numbers.get(tracing.chunk_of(transfer.datum.value))
+        if chunk is None:
+            raise ScheduleError(
+                f"rank {transfer.src} sends what it keeps for itself; a schedule cannot say that"
+            )
+        root = gpus[transfer.src]
+        passages.append(
+            Passage(
+                chunk=chunk,
+                root=root,
+                hops=ways.way(root, gpus[transfer.dst]),
+                reduce=transfer.reduce,
+                rank=(transfer.place, transfer.connection),
+                after=tuple(sorted(transfer.datum.after)),
+                behind=tuple(sorted(transfer.behind)),
+                queues=(("connection", transfer.connection),),
+            )
+        )
+    return passages
