@@ -127,10 +127,12 @@ class Search:
         if not self.best:
             return None
         fastest = self.fastest
+        # An AllReduce must not be later than its halves, each of which may be at its best.
+        tolerance = CHUNK_TOLERANCE if self.phases == 1 else 0
         good = [
             count
             for count, candidate in self.best.items()
-            if candidate.length <= fastest * (1 + CHUNK_TOLERANCE)
+            if candidate.length <= fastest * (1 + tolerance)
         ]
         return self.best[min(good)]
 

@@ -510,23 +510,44 @@ def _restart(search: Search) -> None:
     from teccl.check import simulate, verify
 
     problem = search.request.problem(search.request.chunks or start.problem.num_chunks)
-    if replace(problem, topology=start.problem.topology) != start.problem:
+    obstacle = _difference(search.request, problem, start)
+    if obstacle is not None:
+        search.report("restart", f"starting anew: {obstacle}")
+        return
+    try:
+        schedule = simulate(start, topology=problem.topology).schedule
+    except ScheduleError as reason:
+        search.report("restart", f"starting anew: {reason}")
+        return
+    if verify(schedule):
+        search.report("restart", "starting anew: the schedule does not fit the problem any more")
+    else:
+        search.offer(schedule)
+
+
+def _difference(request: Request, problem: Problem, start: Schedule) -> str | None:
+    """Say why a schedule's order is of no use for a problem on a changed fabric; None if it is.
+
+    Raises
+    ------
+    ScheduleError
+        If the fabric is the same but something else was asked for.
+    """
+    old, new = start.problem.topology, problem.topology
+    if old.nodes != new.nodes:
+        return "the schedule is for another fabric"
+    if replace(problem, topology=old) != start.problem:
+        if old.links != new.links and problem.demand != start.problem.demand:
+            return "the schedule serves other ranks"
         raise ScheduleError(
             "the schedule to start from solves another problem; "
             f"ask for {start.problem.demand.title} with --chunks {start.problem.num_chunks} "
             "and its other options"
         )
-    if verify(start):
-        raise ScheduleError("the schedule to start from does not verify; run teccl verify on it")
-    try:
-        schedule = simulate(start, topology=problem.topology).schedule
-    except ScheduleError as reason:
-        search.report("restart", f"the schedule to start from is of no use: {reason}")
-        return
-    if verify(schedule):
-        search.report("restart", "the schedule to start from does not fit the problem any more")
-    else:
-        search.offer(schedule)
+    if request.grid:
+        return "epochs do not carry over from one schedule to another"
+    ends = [[(link.src, link.dst, link.shares) for link in t.links] for t in (old, new)]
+    return None if ends[0] == ends[1] else "the fabric has other links than the schedule's"
 
 
 def _baseline(name: str, search: Search) -> None:

@@ -91,6 +91,25 @@ def _lowest_bit(x):
 
 
 @nb.njit(cache=True)
+def _is_useful(has, want, src, dst):
+    """Whether a node has some chunk that another may still receive."""
+    for w in range(has.shape[1]):
+        if has[src, w] & want[dst, w]:
+            return True
+    return False
+
+
+@nb.njit(cache=True)
+def _is_free(route, now, res_start, res, res_offset, slot_start, slot_free):
+    """Whether all resources of a route are free when a transfer would hold them."""
+    for i in range(res_start[route], res_start[route + 1]):
+        slot = _first_free_slot(slot_free, slot_start[res[i]], slot_start[res[i] + 1])
+        if slot_free[slot] > now + res_offset[i]:
+            return False
+    return True
+
+
+@nb.njit(cache=True)
 def greedy_multicast(
     has,
     want,
@@ -215,6 +234,12 @@ def greedy_multicast(
         waiting = 0
         for i in range(num_active):
             r = active[i]
+            # Most routes have nothing to carry or are busy; an arrival or a release wakes them.
+            if not _is_useful(has, want, route_src[r], route_dst[r]) or not _is_free(
+                r, now, res_start, res, res_offset, slot_start, slot_free
+            ):
+                marked[r] = False
+                continue
             backlog = np.int64(0)
             if longest_first and link_start[r + 1] - link_start[r] > 1:
                 level, home = route_level[r], cluster[route_level[r], route_dst[r]]
@@ -232,13 +257,7 @@ def greedy_multicast(
             u, v = route_src[r], route_dst[r]
             if now + route_length[r] > deadline:
                 continue
-            free = True
-            for i in range(res_start[r], res_start[r + 1]):
-                slot = _first_free_slot(slot_free, slot_start[res[i]], slot_start[res[i] + 1])
-                if slot_free[slot] > now + res_offset[i]:
-                    free = False
-                    break
-            if not free:
+            if not _is_free(r, now, res_start, res, res_offset, slot_start, slot_free):
                 continue
             best, best_score = np.int64(-1), _INFINITY
             level = route_level[r]
