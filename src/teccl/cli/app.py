@@ -40,7 +40,7 @@ def run(arguments: list[str]) -> int:
 
 def build_app() -> typer.Typer:
     """Assemble the commands."""
-    from teccl.cli import bound, doctor, export, inspect, solve, topology, ui, view
+    from teccl.cli import bound, doctor, export, importing, inspect, solve, topology, ui, view
     from teccl.cli.calibrate import calibrate
     from teccl.cli.run import run as run_schedule
 
@@ -55,6 +55,7 @@ def build_app() -> typer.Typer:
     )
     app.command("solve")(solve.solve)
     app.command("bound")(bound.bound)
+    app.command("import")(importing.import_schedule)
     app.add_typer(topology.build_group(), name="topology")
     app.command("verify")(inspect.verify)
     app.command("simulate")(inspect.simulate)
