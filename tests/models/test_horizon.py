@@ -6,7 +6,7 @@ import pytest
 from tests.check.helpers import net, task, wants
 from tests.models.exactly import MICROSECOND, schedule_within
 
-from teccl.models.horizon import Answer, Closing, coarse_horizon
+from teccl.models.horizon import MAX_OPEN, Answer, Closing, coarse_horizon
 from teccl.timegrid import TimeGrid
 
 
@@ -50,6 +50,14 @@ def test_open_horizons_are_not_asked_again():
     closing = Closing(lower=5, upper=9)
     close(closing, 6, blind=frozenset({5, 6}))
     assert (closing.lower, closing.upper) == (5, 7)
+
+
+def test_gives_up_where_nothing_is_decided():
+    """A back end that never answers is not asked for ever."""
+    closing = Closing(lower=5)
+    asked = close(closing, 6, blind=frozenset(range(1000)))
+    assert len(asked) == MAX_OPEN
+    assert closing.upper is None
 
 
 def test_limit_comes_first():

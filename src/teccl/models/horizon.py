@@ -1,7 +1,7 @@
 """How many epochs are enough: horizons tried between what is proven and what is known."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 from math import ceil
@@ -15,6 +15,8 @@ COARSE_EPOCHS = (4, 8, 12)
 COARSE_FACTORS = tuple(Fraction(n, 4) for n in (4, 5, 6, 8, 10, 12, 16, 24, 32, 48, 64))
 # Horizons that were proven too short one after the other before larger steps are taken.
 PATIENCE = 2
+# Horizons that may stay open before the search is given up.
+MAX_OPEN = 10
 # Growth of the horizon while nothing is known to be enough.
 GROWTH = Fraction(5, 4)
 
@@ -56,7 +58,8 @@ class Closing:
     limit: int | None = None
     gap: Fraction = Fraction(0)
     open_up_to: int = -1
-    failures: int = field(default=0)
+    failures: int = 0
+    opens: int = 0
 
     @property
     def is_closed(self) -> bool:
@@ -80,10 +83,11 @@ class Closing:
             self.failures += 1
         else:
             self.open_up_to = max(self.open_up_to, horizon)
+            self.opens += 1
 
     def __iter__(self) -> Iterator[int]:
         """Yield horizons worth asking for; each must be noted before the next."""
-        while not self.is_closed:
+        while not self.is_closed and self.opens < MAX_OPEN:
             horizon = self._next()
             if horizon is None:
                 return

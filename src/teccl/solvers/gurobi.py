@@ -102,7 +102,10 @@ def _callback(gurobipy: Any, job: Job) -> Any:
     def on_event(model: Any, where: int) -> None:
         if where == code.MIPSOL:
             values = np.array(model.cbGetSolution(model.getVars()), dtype=np.float64)
-            job.report(model.cbGet(code.MIPSOL_OBJ), model.cbGet(code.MIPSOL_OBJBND), values)
+            bound = model.cbGet(code.MIPSOL_OBJBND)
+            # Gurobi says 1e100 for infinity.
+            known = bound if abs(bound) < gurobipy.GRB.INFINITY else None
+            job.report(model.cbGet(code.MIPSOL_OBJ), known, values)
 
     return on_event
 

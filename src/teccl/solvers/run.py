@@ -108,6 +108,9 @@ def _judge(model: LinearModel, name: str, found: Solution) -> Solution:
     objective = model.objective(values)
     slack = LOOSE_ROW_TOLERANCE * max(1.0, abs(objective))
     if found.bound > objective + slack:
+        if found.status is not SolverStatus.OPTIMAL:
+            # A back end that was stopped may speak of a part of the model; nothing is proven then.
+            return replace(found, values=values, objective=objective, bound=-np.inf)
         return _mistaken(found, f"{name} claims bound {found.bound} above objective {objective}")
     # Rounding may leave a bound a hair above the objective it proves.
     return replace(found, values=values, objective=objective, bound=min(found.bound, objective))
