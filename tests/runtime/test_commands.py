@@ -28,15 +28,8 @@ def test_the_table_is_that_of_nccl_tests(schedule):
     lines = outcome.out.splitlines()
     assert "1001 bytes of the schedule padded onto whole elements: 1008" in lines
     heads, ours, library = (line.split() for line in lines[-3:])
-    assert heads == [
-        "by",
-        "size",
-        "count",
-        "type",
-        "redop",
-        "root",
-        *"time algbw busbw wrong".split(),
-    ]
+    assert heads[:6] == ["by", "size", "count", "type", "redop", "root"]
+    assert heads[6:] == ["time", "algbw", "busbw", "wrong"]
     assert ours[:6] == ["teccl", "1008", "252", "float32", "-", "-"]
     assert library[2:4] == ours[1:3]
     assert (ours[-1], library[-1]) == ("0", "0")

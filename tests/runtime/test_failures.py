@@ -219,6 +219,7 @@ def tell(problem):
     print(problem, file=sys.stderr, flush=True)
 
 def work(comm, watchdog):
+    watchdog.beat()
     if comm.rank == 1:
         comm.recv(source=0)  # which never sends
 
@@ -231,3 +232,29 @@ def test_a_hang_inside_mpi_is_ended_by_the_watchdog(tmp_path):
     done = run_script(tmp_path, 2, HANGING)
     assert done.returncode != 0
     assert "rank 1 hung for 0.5 s inside MPI" in done.stderr
+
+
+DIFFERENT = """
+from mpi4py import MPI
+import teccl
+from teccl.runtime.mpi import Collective
+
+comm = MPI.COMM_WORLD
+Collective(teccl.Schedule.load("schedule.json"), comm, op="max" if comm.rank == 2 else "sum")
+"""
+
+
+def test_ranks_that_disagree_are_told(schedule, tmp_path):
+    """A rank with another schedule or other options is found before anything is sent."""
+    done = run_script(tmp_path, 3, DIFFERENT)
+    assert done.returncode != 0
+    assert "rank 2 has another schedule or other options than rank 0" in done.stderr
+
+
+def test_a_run_longer_than_the_timeout_goes_on(schedule):
+    """The timeout is about standing still, not about how long a run takes."""
+    outcome = run(
+        *("run", schedule, "--time-scale", "3e6", "--timeout", "2s"),
+        *("--repeat", "1", "--warmup", "0"),
+    )
+    assert (outcome.code, outcome.err) == (0, "")

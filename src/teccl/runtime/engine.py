@@ -29,6 +29,7 @@ _YIELD_AFTER, _SLEEP_AFTER = 8, 60
 _NAP_S = 20e-6
 # Empty polls between two looks at the clock.
 _CLOCK_EVERY = 64
+_TELL_EVERY_S = 1.0
 
 REDUCTIONS: dict[str, Callable[..., Any]] = {
     "sum": np.add,
@@ -41,14 +42,21 @@ REDUCTIONS: dict[str, Callable[..., Any]] = {
 class Idler:
     """What a rank does while nothing happens, and the limit to it."""
 
-    def __init__(self, timeout: float | None, name_wait: Callable[[], str]) -> None:
-        self._timeout, self._name_wait = timeout, name_wait
+    def __init__(
+        self,
+        timeout: float | None,
+        name_wait: Callable[[], str],
+        on_progress: Callable[[], None] | None = None,
+    ) -> None:
+        self._timeout, self._name_wait, self._on_progress = timeout, name_wait, on_progress
         self._empty = 0
-        self._since = 0.0
+        self._since = self._told = 0.0
+        self._has_moved = False
 
     def reset(self) -> None:
         """Note that something happened."""
         self._empty = 0
+        self._has_moved = True
 
     def pause(self) -> None:
         """Yield, then sleep, then give up."""
@@ -67,7 +75,10 @@ class Idler:
             self.check(time.perf_counter())
 
     def check(self, now: float) -> None:
-        """Raise if nothing has happened for too long."""
+        """Raise if nothing has happened for too long; tell now and then that something has."""
+        if self._has_moved and self._on_progress is not None and now - self._told > _TELL_EVERY_S:
+            self._on_progress()
+            self._told, self._has_moved = now, False
         if self._empty <= _CLOCK_EVERY:
             self._since = now
         elif self._timeout is not None and now - self._since > self._timeout:
@@ -136,6 +147,7 @@ class Engine:
         self._tenants = tenants
         self.tenant_end = [0.0] * len(program.layouts)
         self.start_at: float | None = None
+        self.on_progress: Callable[[], None] | None = None
 
     def _index_departures(self) -> None:
         links = sorted({departure.link for departure in self.program.departures})
@@ -226,7 +238,7 @@ class Engine:
         self._started: list[MPI.Prequest] = []
         self._stack: list[int] = []
         self._is_delivering = False
-        self._idler = Idler(self.timeout, self._name_wait)
+        self._idler = Idler(self.timeout, self._name_wait, self.on_progress)
 
     def _receive_all(self, window: list["MPI.Prequest"], slots: list[int]) -> None:
         """Poll the window of receives until all have come and all departures are under way."""

@@ -83,7 +83,7 @@ def measure(
     Parameters
     ----------
     beat
-        Called after each repeat: a sign of life.
+        Called after each repeat and now and then during one: a sign of life.
 
     Raises
     ------
@@ -98,6 +98,7 @@ def measure(
         timeout=options.timeout,
         time_scale=options.scale(schedule),
     )
+    call.on_progress = beat
     bench = _Bench(call, comm, dtype, options)
     try:
         for repeat in range(options.warmup + options.repeat):

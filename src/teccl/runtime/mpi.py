@@ -17,6 +17,8 @@ from teccl.runtime.program import Program
 from teccl.schedule import Schedule
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from mpi4py import MPI
 
 Array = npt.NDArray[Any]
@@ -95,6 +97,8 @@ class Collective:
         self._programs: dict[int, Program] = {}
         self._engines: dict[tuple[Any, ...], Engine] = {}
         self._last: Engine | None = None
+        # Called about once a second while a run makes progress.
+        self.on_progress: Callable[[], None] | None = None
 
     def _agree(self) -> None:
         """Compare the schedules of all ranks, and let one rank judge them."""
@@ -150,7 +154,7 @@ class Collective:
             If nothing moves for longer than the timeout.
         """
         engine = self._bind(send, recv)
-        engine.start_at = start_at
+        engine.start_at, engine.on_progress = start_at, self.on_progress
         engine.run()
 
     @property

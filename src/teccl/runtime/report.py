@@ -127,21 +127,6 @@ class RunReport:
         """Elements of teccl's results that were not exactly right."""
         return sum(row.schedule.wrong or 0 for row in self.rows) + (self.differs or 0)
 
-    @property
-    def is_padded(self) -> bool:
-        """Whether the schedule's size is no whole number of elements for every block."""
-        return self.scheduled_bytes != sum(row.size_bytes for row in self.rows[-self.num_tenants :])
-
-    @property
-    def num_tenants(self) -> int:
-        """Number of collectives."""
-        return max(1, len(self.rows) - 1) if len(self.rows) > 1 else 1
-
-    @property
-    def measured_s(self) -> float:
-        """Median time of the whole schedule."""
-        return self.rows[0].schedule.time_s
-
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain data, as ``--json`` prints it."""
         document = asdict(self)

@@ -10,6 +10,8 @@ from typing import Any, Self
 # The environment variable that names the process which supervises local ranks.
 SUPERVISOR = "TECCL_SUPERVISOR"
 _LOOK_EVERY_S = 0.25
+# Importing libraries and starting MPI takes a while on a busy machine.
+_START_S = 60.0
 # How long an orderly abort may take before the rank leaves by itself.
 _ABORT_S = 2.0
 EXIT_CODE = 1
@@ -21,7 +23,8 @@ class Watchdog:
     Parameters
     ----------
     timeout
-        Seconds without one after which the rank ends, None for no limit.
+        Seconds without one after which the rank ends, None for no limit. The first may come a
+        minute later.
     on_timeout
         What to do before the rank ends: tell the user.
     on_beat
@@ -35,7 +38,7 @@ class Watchdog:
         on_beat: Callable[[], None] | None = None,
     ) -> None:
         self._timeout, self._on_timeout, self._on_beat = timeout, on_timeout, on_beat
-        self._last = time.monotonic()
+        self._last = time.monotonic() + _START_S
         self._stop = threading.Event()
         supervisor = os.environ.get(SUPERVISOR, "")
         self._supervisor = int(supervisor) if supervisor.isdigit() else None
