@@ -18,6 +18,10 @@ class TooLargeError(Exception):
     """The program has too many states to look at all of them."""
 
 
+class UnequalError(Exception):
+    """A send and the receive it matches move different numbers of chunks."""
+
+
 @dataclass
 class Real:
     """A real step with what it waits for."""
@@ -219,6 +223,8 @@ class Search:
 
         values = load(step.source) if step.kind in READS else []
         arrived = travelling[self.into[b]].pop(0) if step.receives else []
+        if step.receives and len(arrived) != step.count:
+            raise UnequalError
         if step.kind == "re":
             arrived = load(step.target)
         if step.kind in REDUCES:
@@ -282,5 +288,8 @@ def runs_well(text, *, in_place):
     search = Search(text, in_place=in_place)
     if search.can_hang():
         return False
-    racy, contents = search.outcome()
+    try:
+        racy, contents = search.outcome()
+    except UnequalError:
+        return False
     return not racy and bool(contents) and all(search.is_right(m) for m in contents)
