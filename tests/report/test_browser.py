@@ -1,6 +1,7 @@
 """The page in a real browser: what it shows is compared with the schedule itself."""
 
 import sys
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,11 @@ from teccl.schedule.timing import send_times
 from teccl.units import PICOSECONDS, display_time
 
 SMALL = ["dgx1", "ndv2", "dgx2", "torus", "alltoall", "allreduce"]
+
+
+def some(*quick: str, slow: str) -> list[Any]:
+    """Parameters of which some are tried in the quick suite and all in the slow one."""
+    return [*quick, *(pytest.param(name, marks=pytest.mark.slow) for name in slow.split())]
 
 
 def shown_time(ps) -> str:
@@ -58,7 +64,7 @@ def hover(page, row_ps: float, link: int) -> str:
     return tip.inner_text()
 
 
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", some("ndv2", "allreduce", slow="dgx1 dgx2 torus alltoall"))
 def test_reports_show_the_schedule(name, opened):
     """Slider, hover, load, critical path and follow-a-chunk agree with the schedule."""
     schedule = solved(name)
@@ -117,7 +123,7 @@ def window_final(schedule) -> np.ndarray:
     return final_rows(schedule)
 
 
-@pytest.mark.parametrize("name", ["ndv2", "dgx2", "allreduce"])
+@pytest.mark.parametrize("name", some("dgx2", slow="ndv2 allreduce"))
 def test_follow_a_chunk(name, opened):
     """The chosen chunk's sends are listed with their times, and nodes say when they have it."""
     schedule = solved(name)
@@ -231,7 +237,7 @@ def test_comparison_shows_both(opened):
     assert page.locator("[data-plan] .facts").count() == 2
 
 
-@pytest.mark.parametrize("name", ["ndv2", "allreduce"])
+@pytest.mark.parametrize("name", some("ndv2", slow="allreduce"))
 def test_buffers_are_those_the_checker_counts(name, opened):
     """The most chunks that wait at each GPU are those of an independent count."""
     schedule = solved(name)
@@ -289,7 +295,6 @@ def test_groups_open(opened):
     page.locator("#stages .spot").nth(3).click()
     assert page.locator("#stages .spot.gpu").count() == 8
     assert page.locator("#stages figcaption").inner_text().startswith("c3")
-    keep_screenshot(page, "report-groups-inside")
     page.get_by_role("button", name="All groups").click()
     assert page.locator("#stages .spot").count() == 17
 
@@ -312,7 +317,7 @@ def test_awkward_names_are_shown_as_text(opened):
     assert page.locator("script").count() == 3
 
 
-@pytest.mark.parametrize(("theme", "lenses"), [("light", "path chunk"), ("dark", "play load")])
+@pytest.mark.parametrize(("theme", "lenses"), [("light", "path chunk"), ("dark", "play")])
 def test_report_is_accessible(theme, lenses, opened):
     """axe-core finds nothing serious, whatever the lens and the colours."""
     page = opened(solved("ndv2"))
@@ -324,14 +329,17 @@ def test_report_is_accessible(theme, lenses, opened):
         page.wait_for_timeout(100)
         found += serious_issues(page)
     assert found == []
-    keep_screenshot(page, f"report-{theme}")
+    if theme == "dark":
+        keep_screenshot(page, "report-dark")
 
 
+@pytest.mark.slow
 def test_comparison_is_accessible(opened):
     """axe-core finds nothing serious with two schedules."""
     assert serious_issues(opened(solved("allreduce"), compare=solved("ring"))) == []
 
 
+@pytest.mark.slow
 def test_the_report_prints(opened):
     """On paper the controls are gone and the figures are there."""
     page = opened(solved("dgx1"))

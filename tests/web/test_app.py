@@ -86,6 +86,7 @@ def test_xml_is_downloaded(page: Any, tmp_path: Path) -> None:
     assert ElementTree.parse(tmp_path / "schedule.xml").getroot().tag == "algo"
 
 
+@pytest.mark.slow
 def test_cancel_keeps_the_best(page: Any) -> None:
     """A search is stopped from the page and its best schedule shown."""
     solve(page, "torus", parameters="dims=8x8", collective="alltoall", effort="thorough", chunks="")
@@ -114,12 +115,13 @@ def test_uploads(page: Any, tmp_path: Path) -> None:
     assert "<b>mine</b>" in page.locator("#upload").inner_text()
     page.locator("#problem").wait_for(state="hidden")
     page.fill("#chunks", "1")
-    page.select_option("#effort", "quick")
+    page.select_option("#method", "ring")
     page.click("#solve")
     page.locator("#result").wait_for()
-    assert page.locator("#live-title").inner_text() == "allgather 1MB on good.yaml"
+    assert page.locator("#live-title").inner_text() == "allgather 1MB on good.yaml by ring"
 
 
+@pytest.mark.slow
 def test_comparison_with_baselines(page: Any) -> None:
     """Baselines are listed with their times, and one is shown side by side."""
     solve(page, "ring", parameters="gpus=4", collective="allreduce", effort="quick", chunks="2")
@@ -138,6 +140,7 @@ def test_comparison_with_baselines(page: Any) -> None:
     keep_screenshot(page, "app-baselines")
 
 
+@pytest.mark.slow
 def test_wrong_values_are_answered(page: Any) -> None:
     """A wrong size is answered by the job, a wrong preset parameter at once."""
     solve(page, "ring", parameters="gpus=4", collective="allgather", size="lots")
@@ -145,6 +148,7 @@ def test_wrong_values_are_answered(page: Any) -> None:
     assert "give a unit, for example" in page.locator("#failure").inner_text()
 
 
+@pytest.mark.slow
 def test_app_is_accessible(page: Any) -> None:
     """axe-core finds nothing serious on the empty page, light and dark."""
     assert serious_issues(page) == []

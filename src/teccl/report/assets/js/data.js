@@ -173,29 +173,33 @@ class Plan {
    * arrivals since something was last stored in its place. Own data of a copied chunk never waits.
    */
   waits() {
+    const waits = [];
+    // Chunk by chunk, so that what is sorted stays small.
+    for (let chunk = 0; chunk < this.numChunks; chunk++) waits.push(...this.waitsOf(chunk));
+    return waits;
+  }
+
+  waitsOf(chunk) {
     const visits = [];
-    for (let row = 0; row < this.numSends; row++) {
+    for (const row of this.byChunk.of(chunk)) {
       const [src, dst] = [this.network.src[this.link[row]], this.network.dst[this.link[row]]];
       if (this.mayWait(row, dst)) visits.push({ node: dst, row, time: this.arrival[row], leaves: 0 });
       if (this.mayWait(row, src)) visits.push({ node: src, row, time: this.start[row], leaves: 1 });
     }
     const stores = (visit) => (!visit.leaves && !(this.flags[visit.row] & REDUCE) ? 1 : 0);
-    visits.sort((a, b) => a.node - b.node || this.chunk[a.row] - this.chunk[b.row]
-      || a.time - b.time || a.leaves - b.leaves || stores(a) - stores(b));
+    visits.sort((a, b) => a.node - b.node || a.time - b.time || a.leaves - b.leaves || stores(a) - stores(b));
     const waits = [];
     let wait = null;
-    let before = null;
+    let node = null;
     for (const visit of visits) {
-      const isNew = before === null || before.node !== visit.node
-        || this.chunk[before.row] !== this.chunk[visit.row];
-      if (isNew) wait = null;
+      if (visit.node !== node) wait = null;
+      node = visit.node;
       if (visit.leaves && wait !== null) {
         if (wait.until < 0) waits.push(wait);
         wait.until = visit.time;
       } else if (!visit.leaves && (wait === null || stores(visit))) {
-        wait = { node: visit.node, from: visit.time, until: -1 };
+        wait = { node, from: visit.time, until: -1 };
       }
-      before = visit;
     }
     return waits.filter((each) => each.until > each.from);
   }

@@ -261,8 +261,11 @@ function disposeIn(host) {
   }
 }
 
-// For the curious: the parts of the page, from the browser's console.
-start().then((app) => { window.teccl = app; }).catch((problem) => {
-  byId("explore").append(el("p", { role: "alert" }, `This page could not be drawn: ${problem.message}. It needs a browser of 2023 or later.`));
-  throw problem;
-});
+// The figures are painted first; then there is time for drawing. For the curious, the parts of the
+// page can be reached from the browser's console.
+requestAnimationFrame(() => setTimeout(() => {
+  start().then((app) => { window.teccl = app; }).catch((problem) => {
+    byId("explore").append(el("p", { role: "alert" }, `This page could not be drawn: ${problem.message}. It needs a browser of 2023 or later.`));
+    throw problem;
+  });
+}));
