@@ -5,6 +5,7 @@ the chunk that it carries. What a runtime leaves open, the order of two channels
 is chosen so that the whole ends early.
 """
 
+import re
 from collections import deque
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -27,6 +28,7 @@ from teccl.schedule import Schedule
 from teccl.topology import Topology
 
 MAX_BYTES = 64 * 2**20
+_LONG_TAG = re.compile(r"<[^>]{65536}")
 _MERGING = (
     StepType.RECEIVE_REDUCE_COPY,
     StepType.RECEIVE_REDUCE_SEND,
@@ -43,6 +45,8 @@ def read(path: Path, topology: Topology, size: Fraction, notes: list[str]) -> Sc
         If the file is no program, fails its proof, or does something a schedule cannot express.
     """
     text = files.read_text(path, ScheduleError, max_bytes=MAX_BYTES)
+    if _LONG_TAG.search(text):
+        raise ScheduleError(f"{path}: has a tag of more than 64 KiB; no runtime reads such a file")
     program = read_program(text)
     if len(program.gpus) != topology.num_gpus:
         raise ScheduleError(
