@@ -28,7 +28,7 @@ from teccl.solvers import Solution, SolverOptions, SolverStatus
 IntArray = npt.NDArray[np.int64]
 
 # Epochs of a round, as a multiple of the look-ahead.
-ROUND_FACTOR = 2.0
+ROUND_FACTOR = 1.5
 SHORTEST_ROUND = 4
 # Relative difference to the best possible progress at which a round is good enough.
 ROUND_GAP = 0.02
@@ -112,7 +112,8 @@ class _Run:
             self._checkpoint()
             before = self.state.progress(self.way)
             self._solve_round(number, length)
-            if self.state.progress(self.way) >= before:
+            waits = self.state.has_from[self.state.has_from < NEVER].max() >= self.begin + length
+            if self.state.progress(self.way) >= before and not waits:
                 # Nothing came closer: one chunk alone, with all the time it needs, always does.
                 self._solve_one_chunk()
             self.begin += length
@@ -191,7 +192,7 @@ class _Run:
         self.search.report(
             "astar",
             f"round {number}: epochs {self.begin} to {self.begin + length}, "
-            f"{left - int(after.missing.sum())} of {left} delivered, {solution.status.value} {solution.message}",
+            f"{left - int(after.missing.sum())} of {left} delivered, {solution.status.value}",
         )
         if after.is_done:
             after = self._shortened(after)
@@ -253,7 +254,6 @@ class _Run:
             after = self._advanced(stated, stated.chosen(solution.values))
             if after.progress(self.way) < self.state.progress(self.way):
                 self.state, self.last = after, stated
-                self.begin += longest
                 return
             longest *= 2
 

@@ -29,7 +29,7 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 FloatArray = npt.NDArray[np.float64]
 
-# The paper's weights times this, rounded: whole numbers, so that all back ends agree.
+# Rewards times this, rounded: whole numbers, so that all back ends agree.
 WEIGHT_SCALE = 10_000
 # Reward of a chunk on its way against that of a chunk that is there, the paper's gamma.
 GAMMA = 0.5
@@ -349,10 +349,13 @@ class _RoundBuilder:
         self.lower = [lower]
 
     def _reward_arrivals(self) -> None:
-        r"""Reward wanted chunks from when they are there: :math:`\sum_k R_{m,d,k} / (k + 1)`."""
+        r"""Reward wanted chunks for every epoch they are there: :math:`\sum_k R_{m,d,k}`.
+
+        The paper's weights 1 / (k + 1) are for a whole schedule: in a round they would make what
+        arrives in the look-ahead worth next to nothing, and measured schedules longer.
+        """
         frame, f = self.frame, self.frame.flows
-        moments = np.arange(1, frame.horizon + 1)
-        tail = np.cumsum((WEIGHT_SCALE // moments)[::-1])[::-1]
+        tail = np.arange(frame.horizon, 0, -1) * (WEIGHT_SCALE // frame.horizon)
         node = frame.arcs.end[f.arc]
         served = (node >= 0) & frame.reach.wanted[f.chunk, np.maximum(node, 0)]
         self.cost[0][f.column[served]] = -tail[f.arrival[served] - 1]

@@ -38,6 +38,11 @@ def solve_lp(search: Search) -> None:
     if request.solver is Solver.CPSAT:
         raise MethodError("solver cpsat takes whole numbers only; use --solver highs with lp")
     problem = request.problem(request.chunks or 1)
+    if problem.buffer is not None and problem.topology.has_profiles:
+        raise MethodError(
+            "method lp serves no buffer limit together with bandwidth profiles; "
+            "use --method milp or drop --buffer"
+        )
     grid = request.time_grid(problem)
     assert grid is not None
     network = fluid_network(problem, grid)
