@@ -205,10 +205,10 @@ def test_how_to_run():
 
 def test_some_ranks_make_a_communicator():
     """Ranks that take part are numbered through; relays that do not are refused."""
-    schedule = solved("fully-connected:gpus=5", "allgather", ranks=[4, 1, 3], chunks=1)
+    schedule = solved("fully-connected:gpus=5", "allgather", ranks="4,1,3", chunks=1)
     text = text_of(schedule, "msccl")
     assert 'ngpus="3"' in text
-    relayed = solved("line:gpus=3", "allgather", ranks=[0, 2], chunks=1)
+    relayed = solved("line:gpus=3", "allgather", ranks="0,2", chunks=1)
     with pytest.raises(ExportError, match="gpu1 forwards data"):
         export(relayed, to="msccl")
 
