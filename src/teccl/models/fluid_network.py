@@ -210,7 +210,9 @@ class _Arcs:
         topology = problem.topology
         cut = problem.transit is Transit.CUT_THROUGH
         hyper = problem.switch is SwitchMode.HYPER_EDGE
-        circuits = topology.num_switches > 0 and (hyper or (cut and bool(topology.shared)))
+        circuits = topology.num_switches > 0 and hyper
+        if cut and not circuits:
+            _check_circuits(problem)
         ways: tuple[tuple[int, ...], ...] = tuple((e,) for e in range(topology.num_links))
         if circuits:
             plain = np.zeros(topology.num_nodes, dtype=bool)
@@ -227,6 +229,19 @@ class _Arcs:
             dst=dst,
             delay=np.array(delay, dtype=np.int64),
             uses=_uses(problem, ways, hyper=hyper),
+        )
+
+
+def _check_circuits(problem: Problem) -> None:
+    """Refuse circuits that might hold a shared capacity twice, which rates cannot see."""
+    topology = problem.topology
+    is_switch = topology.is_switch
+    into = {name for link in topology.links if is_switch[link.dst] for name in link.shares}
+    away = {name for link in topology.links if is_switch[link.src] for name in link.shares}
+    if into & away:
+        raise MethodError(
+            f"method lp cannot keep circuits from holding {sorted(into & away)[0]} twice; "
+            "use --transit store-and-forward or --method milp"
         )
 
 

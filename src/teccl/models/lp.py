@@ -243,8 +243,9 @@ def fluid_bound(problem: Problem, grid: TimeGrid) -> tuple[int, str]:
     from teccl.bounds.summary import MOST_CUTS, all_bounds
 
     topology = problem.topology
-    if topology.has_profiles:
-        # Rates count from the start of an epoch, so that a link may carry more than it could.
+    if topology.has_profiles or topology.shared:
+        # On the grid a link may carry more than it could: rates count from the start of an epoch,
+        # and a slow transfer does not keep others from a capacity that it shares.
         return 0, ""
     hyper = problem.switch is SwitchMode.HYPER_EDGE
     links = []
