@@ -28,7 +28,7 @@ from teccl.solvers import Solution, SolverOptions, SolverStatus
 IntArray = npt.NDArray[np.int64]
 
 # Epochs of a round, as a multiple of the look-ahead.
-ROUND_FACTOR = 1.5
+ROUND_FACTOR = 2.0
 SHORTEST_ROUND = 4
 # Relative difference to the best possible progress at which a round is good enough.
 ROUND_GAP = 0.02
