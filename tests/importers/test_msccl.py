@@ -127,9 +127,13 @@ COLLECTIVES = ("allgather", "alltoall", "reducescatter", "allreduce", "broadcast
 
 
 def assert_round_trip(schedule, target, tmp_path, **options):
-    """Assert that a schedule comes back from a program with its finish time."""
+    """Assert that a schedule comes back from a program with its finish time.
+
+    Where the export had to join transfers to fit the runtime it says so, and the program is another
+    one than the schedule; then it may take 2 % longer.
+    """
     path = tmp_path / "program.xml"
-    export(schedule, to=target, path=path, **options)
+    made = export(schedule, to=target, path=path, **options)
     problem = schedule.problem
     imported = import_schedule(
         path, "msccl", topology=problem.topology, size=problem.size_bytes
@@ -137,7 +141,8 @@ def assert_round_trip(schedule, target, tmp_path, **options):
     assert teccl.verify(imported) == ()
     assert imported.problem.demand.title == problem.demand.title
     finish = teccl.simulate(imported).finish_ps
-    assert abs(finish - schedule.finish_ps) <= 0.01 * schedule.finish_ps
+    tolerance = 0.01 if made.facts["keeps_order"] else 0.02
+    assert abs(finish - schedule.finish_ps) <= tolerance * schedule.finish_ps
 
 
 @pytest.mark.parametrize("in_place", [False, True])
