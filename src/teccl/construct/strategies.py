@@ -31,7 +31,7 @@ from teccl.problem import Problem
 GREEDY_WORK = {"quick": 30_000, "normal": 120_000, "thorough": 12_000_000}
 # Tasks that list scheduling may place in all.
 LISTING_WORK = {"quick": 20_000, "normal": 300_000, "thorough": 8_000_000}
-MAX_STARTS = {"quick": 2, "normal": 24, "thorough": 400}
+MAX_STARTS = {"quick": 2, "normal": 300, "thorough": 1000}
 # Gap above which the next kind of construction is tried. Whole chunks cannot meet a bound for any
 # chunking, so that going on for the last per mille would be in vain.
 GREEDY_GAP = {"quick": 0.01, "normal": 0.005, "thorough": 0.0}
