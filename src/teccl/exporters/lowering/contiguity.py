@@ -12,6 +12,7 @@ import numpy.typing as npt
 from teccl.exporters.lowering.transfers import Transfers
 
 Shared = npt.NDArray[np.float64]
+Weights = npt.NDArray[np.float64]
 
 _STARTS = 4
 _PASSES = 3
@@ -49,17 +50,18 @@ def order_pieces(
             # The busiest GPU decides whether a program fits.
             weight.append((load[src] / most) ** _EMPHASIS + (load[dst] / most) ** _EMPHASIS)
         rows[block[chunk]].append((piece[chunk], name))
-    positions = {number: _positions(found, pieces, weight) for number, found in rows.items()}
+    weights = np.array(weight)
+    positions = {number: _positions(found, pieces, weights) for number, found in rows.items()}
     return [positions[b][p] if b in positions else p for b, p in zip(block, piece, strict=True)]
 
 
-def _positions(rows: list[tuple[int, int]], pieces: int, weight: list[float]) -> list[int]:
+def _positions(rows: list[tuple[int, int]], pieces: int, weight: Weights) -> list[int]:
     """Position of each piece of one block."""
     columns = np.array(rows, dtype=np.int64)
     names, feature = np.unique(columns[:, 1], return_inverse=True)
     has = np.zeros((pieces, int(feature.max()) + 1), dtype=np.float64)
     has[columns[:, 0], feature] = 1
-    shared = (has * np.array(weight, dtype=np.float64)[names]) @ has.T
+    shared = (has * weight[names]) @ has.T
     np.fill_diagonal(shared, -1)
     best = max(
         (_tour(shared, start) for start in range(0, pieces, max(1, pieces // _STARTS))),
