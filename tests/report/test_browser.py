@@ -237,7 +237,8 @@ def test_comparison_shows_both(opened):
     assert page.locator("[data-plan] .facts").count() == 2
 
 
-@pytest.mark.parametrize("name", some("ndv2", slow="allreduce"))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ndv2", "allreduce"])
 def test_buffers_are_those_the_checker_counts(name, opened):
     """The most chunks that wait at each GPU are those of an independent count."""
     schedule = solved(name)
@@ -287,6 +288,7 @@ def waiting_peaks(schedule) -> dict[int, int]:
     return peaks
 
 
+@pytest.mark.slow
 def test_groups_open(opened):
     """A large topology shows its groups, and a group its inside."""
     page = opened(solved("groups"))

@@ -245,6 +245,17 @@ def test_a_running_job_is_cancelled(server: Server) -> None:
         assert client.get(f"/api/jobs/{number}").status_code == 404
 
 
+def test_cancelling_twice_ends_at_once(server: Server) -> None:
+    """The second request ends the job's process, and the next one runs."""
+    with server.client() as client:
+        number = post_job(client, ENDLESS)["id"]
+        wait_for(client, number, lambda job: job["state"] == "running")
+        client.post(f"/api/jobs/{number}/cancel")
+        client.post(f"/api/jobs/{number}/cancel")
+        assert wait_for(client, number)["state"] in ("cancelled", "done")
+        assert wait_for(client, post_job(client, RING)["id"])["state"] == "done"
+
+
 def test_fifty_parallel_requests(server: Server) -> None:
     """Fifty requests at once are all answered, and too many jobs are turned away politely."""
     with server.client() as client, ThreadPoolExecutor(50) as pool:

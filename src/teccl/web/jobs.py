@@ -29,7 +29,7 @@ MAX_UPLOADS = 40
 # Events that a page which opens late still gets.
 MAX_EVENTS = 2000
 # A search hands out its best schedule soon after it is told to stop; one that does not is ended.
-GRACE_S = 10.0
+GRACE_S = 60.0
 
 
 class JobState(StrEnum):
@@ -179,15 +179,18 @@ class JobStore:
         return iter(list(self._jobs.values()))
 
     def cancel(self, job: Job) -> None:
-        """Ask a job to stop with the best it has; end it if it does not."""
+        """Ask a job to stop with the best it has; asked again, or ignored for long, end it."""
         with self._lock:
-            if job.is_over or job.is_cancelled:
+            if job.is_over:
                 return
-            job.is_cancelled = True
+            was_asked, job.is_cancelled = job.is_cancelled, True
             if job.state is JobState.WAITING:
                 _finish(job, JobState.CANCELLED, error="cancelled before it began")
                 return
             connection = job.connection
+        if was_asked:
+            _end(job)
+            return
         if connection is not None:
             with contextlib.suppress(OSError):
                 connection.send("cancel")

@@ -31,6 +31,8 @@ function say(id, text) {
   place.hidden = !text;
 }
 
+const STOP = "Stop and keep the best";
+const END = "End at once";
 const UNITS = [["s", 1], ["ms", 1e-3], ["us", 1e-6], ["ns", 1e-9], ["ps", 1e-12]];
 
 function showTime(seconds) {
@@ -63,7 +65,7 @@ async function start() {
   byId("parameters").addEventListener("change", preview);
   byId("file").addEventListener("change", uploadFile);
   byId("form").addEventListener("submit", (event) => { event.preventDefault(); submit(); });
-  byId("cancel").addEventListener("click", () => ask("POST", `/api/jobs/${state.job}/cancel`).catch((problem) => say("failure", problem.message)));
+  byId("cancel").addEventListener("click", cancel);
   byId("compare").addEventListener("click", compare);
   byId("theme").addEventListener("click", () => { setTheme(document.documentElement.dataset.theme === "dark" ? "light" : "dark"); drawChart(); });
   choosePreset();
@@ -158,6 +160,13 @@ async function submit() {
   }
 }
 
+/** The first time asks for the best so far, the second ends the search without. */
+async function cancel() {
+  byId("cancel").textContent = END;
+  say("message", "stopping; the best schedule so far is verified and kept");
+  await ask("POST", `/api/jobs/${state.job}/cancel`).catch((problem) => say("failure", problem.message));
+}
+
 async function listJobs() {
   const { jobs } = await ask("GET", "/api/jobs");
   const own = jobs.filter(({ parent }) => parent === null).reverse();
@@ -172,6 +181,7 @@ function open(job) {
   Object.assign(state, { job: job.id, points: [], baselines: [] });
   for (const id of ["welcome", "result", "report", "baselines"]) byId(id).hidden = true;
   byId("live").hidden = false;
+  byId("cancel").textContent = STOP;
   byId("live-title").textContent = job.title;
   say("message", "");
   say("failure", "");
