@@ -31,6 +31,7 @@ LAYERS = [
     {"exporters", "importers"},
     {"runtime"},
     {"report", "plotting"},
+    {"studies"},
     {"web"},
     {"cli"},
     {"__main__"},

@@ -20,10 +20,14 @@ _PUBLIC = {
     "Send": "teccl.schedule",
     "Result": "teccl.result",
     "TecclError": "teccl.errors",
+    "compare": "teccl.studies",
+    "evaluate": "teccl.studies",
     "export": "teccl.exporters",
     "simulate": "teccl.check",
     "solve": "teccl.synthesis",
+    "sweep": "teccl.studies",
     "verify": "teccl.check",
+    "whatif": "teccl.studies",
 }
 
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604, all of them are strings
@@ -40,6 +44,10 @@ if TYPE_CHECKING:
     from teccl.result import Result as Result
     from teccl.schedule import Schedule as Schedule
     from teccl.schedule import Send as Send
+    from teccl.studies import compare as compare
+    from teccl.studies import evaluate as evaluate
+    from teccl.studies import sweep as sweep
+    from teccl.studies import whatif as whatif
     from teccl.synthesis import solve as solve
     from teccl.timegrid import TimeGrid as TimeGrid
     from teccl.topology import Link as Link

@@ -42,7 +42,10 @@ def build_app() -> typer.Typer:
     """Assemble the commands."""
     from teccl.cli import bound, doctor, export, importing, inspect, solve, topology, ui, view
     from teccl.cli.calibrate import calibrate
+    from teccl.cli.compare import compare
     from teccl.cli.run import run as run_schedule
+    from teccl.cli.sweep import sweep
+    from teccl.cli.whatif import whatif
 
     app = typer.Typer(
         name="teccl",
@@ -62,6 +65,9 @@ def build_app() -> typer.Typer:
     app.command("export")(export.export)
     app.command("view")(view.view)
     app.command("ui")(ui.ui)
+    app.command("sweep")(sweep)
+    app.command("compare")(compare)
+    app.command("whatif")(whatif)
     app.command("doctor")(doctor.doctor)
     app.command("run")(run_schedule)
     app.command("calibrate")(calibrate)

@@ -1,0 +1,137 @@
+"""What the commands for studies share: workers, the store, progress, lists."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from teccl.cli.errors import UsageError
+from teccl.cli.options import flag, option
+from teccl.progress import CancelToken
+
+if TYPE_CHECKING:
+    from teccl.studies.running import OnOutcome, Workplace
+
+_WORK = "Workers and store"
+
+JobsOption = Annotated[
+    str | None, option("--jobs", "N", _WORK, "Local processes (one for each processor).")
+]
+DaskOption = Annotated[
+    str | None,
+    option("--dask", "ADDRESS|local", _WORK, "Run on a Dask cluster, or a local one of N jobs."),
+]
+MpiOption = Annotated[
+    bool,
+    option("--mpi", "", _WORK, "Run on the ranks of python -m mpi4py.futures (found by itself)."),
+]
+StoreOption = Annotated[
+    str | None,
+    option("--store", "FILE", _WORK, "Where results are kept (the user's cache, $TECCL_STORE)."),
+]
+NoStoreOption = Annotated[
+    bool, option("--no-store", "", _WORK, "Neither use nor keep earlier results.")
+]
+JsonListOption = Annotated[bool, flag("--json", help_text="Print one JSON value.")]
+SeedOption = Annotated[str | None, option("--seed", "N", "Method", "Seed of random choices (0).")]
+TimeLimitOption = Annotated[
+    str | None,
+    option("--time-limit", "DURATION", "Method", "For each request; keep the best by then."),
+]
+
+
+@contextmanager
+def workplace(
+    *,
+    jobs: str | None,
+    dask: str | None,
+    mpi: bool,
+    store: str | None,
+    no_store: bool,
+    quiet: bool,
+    what: str,
+) -> Iterator["Workplace"]:
+    """Yield where to work, with progress on a terminal and Ctrl-C that keeps what is done."""
+    from teccl.cli.interrupt import stopping_on_interrupt
+    from teccl.request import read_whole
+    from teccl.studies.running import Workplace
+
+    if dask is not None and mpi:
+        raise UsageError("both --dask and --mpi; give one of them")
+    if store is not None and no_store:
+        raise UsageError("both --store and --no-store; give one of them")
+    token = CancelToken()
+    with stopping_on_interrupt(token.cancel), _progress_bar(what, quiet=quiet) as on_outcome:
+        yield Workplace(
+            jobs=None if jobs is None else read_whole(jobs, "jobs", low=1, high=4096),
+            dask=dask,
+            mpi=True if mpi else None,
+            store=False if no_store else store,
+            on_outcome=on_outcome,
+            cancel=token,
+        )
+
+
+@contextmanager
+def _progress_bar(what: str, *, quiet: bool) -> "Iterator[OnOutcome | None]":
+    """Show how many requests are done; None when nobody watches."""
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[last]}"),
+    )
+    console = Console(stderr=True, highlight=False)
+    with Progress(*columns, console=console, transient=True) as bar:
+        number = bar.add_task(what, total=None, last="")
+
+        def note(outcome: Any, done: int, total: int) -> None:
+            bar.update(number, completed=done, total=total, last=outcome.task.label)
+
+        yield note
+
+
+def save_figure(path: Path, draw: Callable[[], Any]) -> None:
+    """Draw a figure and write it to a file, all or nothing."""
+    import io
+
+    from teccl._files import write_atomically
+    from teccl.errors import InputError
+
+    try:
+        import matplotlib as mpl
+    except ImportError:
+        raise InputError("figures need matplotlib; pip install teccl[plot]") from None
+    mpl.use("agg")
+    axes = draw()
+    figure = axes.figure
+    data = io.BytesIO()
+    # Without a date the same figure gives the same bytes.
+    metadata = {"Date": None} if path.suffix == ".svg" else None
+    figure.savefig(
+        data, format=path.suffix.removeprefix("."), bbox_inches="tight", dpi=150, metadata=metadata
+    )
+    from matplotlib import pyplot
+
+    pyplot.close(figure)
+    write_atomically(path, data.getvalue(), InputError)
+
+
+def path_option(name: str, metavar: str, help_text: str) -> Any:
+    """Return an option of the output that names a file or folder."""
+    return typer.Option(
+        name, metavar=metavar, help=help_text, show_default=False, rich_help_panel="Output"
+    )
+
+
+FIGURE_SUFFIXES = (".png", ".svg", ".pdf")

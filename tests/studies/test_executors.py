@@ -1,0 +1,110 @@
+"""Executors: the same results everywhere, and dead workers survived."""
+
+import os
+import signal
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from teccl import Demand, Topology
+from teccl.errors import DemandError
+from teccl.studies.executors import MAX_LOSSES, open_crew
+from teccl.studies.running import Workplace
+from teccl.studies.sweeping import sweep
+from teccl.studies.tasks import Task
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadly(Task):
+    """A task whose worker is killed the first few times."""
+
+    marks: Path
+    deaths: int
+
+    def run(self):
+        # Atomic, so that a retry sees what the killed try left.
+        tries = len(list(self.marks.iterdir()))
+        (self.marks / str(tries)).touch()
+        if tries < self.deaths:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return Task.run(self)
+
+
+def ring_task(size="1KB", **more):
+    kind = Deadly if more else Task
+    return kind(
+        topology=Topology.parse("ring:gpus=4"),
+        demand=Demand.collective("allgather", size=size),
+        method="ring",
+        **more,
+    )
+
+
+@pytest.mark.parametrize(("deaths", "is_found"), [(1, True), (MAX_LOSSES, False)])
+def test_a_killed_worker_is_survived(tmp_path, deaths, is_found):
+    """A task whose worker dies is run again, and reported if it keeps dying; others finish."""
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    deadly = ring_task(marks=marks, deaths=deaths)
+    others = [ring_task(f"{i}KB") for i in range(2, 5)]
+    with open_crew(jobs=2) as crew:
+        outcomes = {outcome.task.key: outcome for outcome in crew.run([deadly, *others])}
+    assert len(outcomes) == 4
+    assert all(outcomes[task.key].result is not None for task in others)
+    assert (outcomes[deadly.key].result is not None) == is_found
+    if not is_found:
+        assert "died" in outcomes[deadly.key].reason
+
+
+def test_bad_input_in_a_worker_is_raised():
+    """An error of the user's making ends the study with its own message."""
+    task = Task(
+        topology=Topology.parse("ring:gpus=4"),
+        demand=Demand.collective("allgather", size="1KB", ranks=(0, 9)),
+    )
+    with open_crew(jobs=2) as crew, pytest.raises(DemandError, match="rank 9"):
+        list(crew.run([task, ring_task()]))
+
+
+def figures(found):
+    """Return what a sweep found, without times."""
+    rows = [result.to_dict() for result in found.results]
+    return [{k: v for k, v in row.items() if k != "solve_seconds"} for row in rows]
+
+
+def test_any_executor_gives_the_same_results(here):
+    """Threads of the caller's own do what this process does, and stay open."""
+    arguments = ("dgx1", "allgather")
+    mine = sweep(*arguments, sizes="1KB,64KB", place=here)
+    with ThreadPoolExecutor(1) as threads:
+        place = Workplace(executor=threads, store=False)
+        theirs = sweep(*arguments, sizes="1KB,64KB", place=place)
+        assert threads.submit(len, "abc").result() == 3
+    assert figures(mine) == figures(theirs)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_dask_gives_the_same_results_and_survives_a_kill(here):
+    """Two worker processes of a Dask cluster, one of them killed in mid-task."""
+    distributed = pytest.importorskip("distributed")
+    arguments = ("ndv2:chassis=2", "allgather")
+    mine = sweep(*arguments, sizes="1KB:1GB", place=here)
+    with distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, dashboard_address=None
+    ) as cluster:
+
+        def kill():
+            time.sleep(1.0)
+            os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
+
+        killer = threading.Thread(target=kill)
+        killer.start()
+        place = Workplace(dask=cluster.scheduler_address, store=False)
+        theirs = sweep(*arguments, sizes="1KB:1GB", place=place)
+        killer.join()
+    assert figures(mine) == figures(theirs)
