@@ -168,8 +168,10 @@ def _run(
     quiet: bool,
 ) -> "Result":
     from teccl.cli.display import progress_display
+    from teccl.construct.warmup import load_numba_alone
     from teccl.synthesis import solve as find_schedule
 
+    load_numba_alone()
     with progress_display(quiet=quiet, request=keywords) as progress:
         return find_schedule(topology, collective, **keywords, progress=progress, cancel=token)
 
