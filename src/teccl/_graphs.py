@@ -35,8 +35,8 @@ def strong_components(num_nodes: int, src: IntArray, dst: IntArray) -> IntArray:
     for _ in range(max(1, num_nodes).bit_length()):
         reach = np.minimum(reach @ reach, 1)
     mutual = (reach > 0) & (reach.T > 0)
-    labels = np.unique(mutual.argmax(axis=1), return_inverse=True)[1]
-    return labels.astype(np.int64)
+    numbers = np.unique(mutual.argmax(axis=1), return_inverse=True)[1]
+    return numbers.astype(np.int64)
 
 
 def least_sums(num_nodes: int, src: IntArray, dst: IntArray, weight: FloatArray) -> FloatArray:
