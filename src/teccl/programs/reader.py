@@ -13,6 +13,7 @@ from teccl.programs.model import Gpu, Program, Step, StepType, ThreadBlock
 
 MAX_TEXT = 64 * 2**20
 _MAX_DEPTH = 20
+_MAX_TAG = 64 * 1024
 _MAX_STEPS = 1_000_000
 _MAX_ATTRIBUTES = 16
 _MAX_VALUE = 255
@@ -70,9 +71,9 @@ class _Reader:
         while self._to_next_tag():
             if self.open and self.open[-1] == "tb" and self._plain_steps():
                 continue
-            match = _TAG.match(self.text, self.at)
+            match = _TAG.match(self.text, self.at, self.at + _MAX_TAG)
             if match is None:
-                self._fail("a tag is broken or not closed")
+                self._fail("a tag is broken, not closed or too long")
             self.at = match.end()
             closing, name, attributes, alone = match.groups()
             if closing:
