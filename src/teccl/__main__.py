@@ -4,4 +4,6 @@ import sys
 
 from teccl.cli import main
 
-sys.exit(main())
+# Ranks of mpi4py.futures and spawned workers load this module without running it.
+if __name__ == "__main__":
+    sys.exit(main())

@@ -43,6 +43,7 @@ def build_app() -> typer.Typer:
     from teccl.cli import bound, doctor, export, importing, inspect, solve, topology, ui, view
     from teccl.cli.calibrate import calibrate
     from teccl.cli.compare import compare
+    from teccl.cli.experiments import experiments
     from teccl.cli.run import run as run_schedule
     from teccl.cli.sweep import sweep
     from teccl.cli.whatif import whatif
@@ -68,6 +69,7 @@ def build_app() -> typer.Typer:
     app.command("sweep")(sweep)
     app.command("compare")(compare)
     app.command("whatif")(whatif)
+    app.command("experiments")(experiments)
     app.command("doctor")(doctor.doctor)
     app.command("run")(run_schedule)
     app.command("calibrate")(calibrate)

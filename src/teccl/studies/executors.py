@@ -284,7 +284,7 @@ def _mpi_crew() -> Iterator[Crew]:
         futures = import_module("mpi4py.futures")
     except ImportError:
         raise InputError("mpi4py is not installed; pip install teccl[mpi]") from None
-    with futures.MPIPoolExecutor() as pool:
+    with futures.MPIPoolExecutor(main=False) as pool:
         pool.bootup()
         yield Crew(
             start=lambda: _Borrowed(pool),

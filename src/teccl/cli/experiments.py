@@ -1,0 +1,73 @@
+"""`teccl experiments`: the paper's evaluation in one command."""
+
+from typing import Annotated
+
+import typer
+
+from teccl.cli.options import QuietOption, flag
+from teccl.cli.studying import (
+    DaskOption,
+    JobsOption,
+    MpiOption,
+    NoStoreOption,
+    SeedOption,
+    StoreOption,
+    path_option,
+    workplace,
+)
+
+
+def experiments(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME]...", help="Which ones (all).", show_default=False),
+    ] = None,
+    *,
+    fast: Annotated[bool, flag("--quick", help_text="A few minutes' worth of each.")] = False,
+    listed: Annotated[bool, flag("--list", help_text="List the experiments.")] = False,
+    output: Annotated[
+        str | None, path_option("-o", "FOLDER", "Write Markdown, CSV and figures there.")
+    ] = None,
+    seed: SeedOption = None,
+    jobs: JobsOption = None,
+    dask: DaskOption = None,
+    mpi: MpiOption = False,
+    store: StoreOption = None,
+    no_store: NoStoreOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Rebuild the paper's tables and figures; finished work is kept and never done again."""
+    from teccl.cli.output import emit, table
+    from teccl.request import read_whole
+    from teccl.studies.experiments import run_experiments
+    from teccl.studies.experiments.catalogue import EXPERIMENTS
+    from teccl.studies.experiments.running import columns_of
+
+    if listed:
+        emit(table(("name", "what"), [(e.name, e.title) for e in EXPERIMENTS.values()]))
+        return
+    with workplace(
+        jobs=jobs,
+        dask=dask,
+        mpi=mpi,
+        store=store,
+        no_store=no_store,
+        quiet=quiet,
+        what="experiments",
+    ) as place:
+        tables = run_experiments(
+            names or (),
+            folder=output,
+            quick=fast,
+            seed=0 if seed is None else read_whole(seed, "seed", low=0, high=2**63 - 1),
+            place=place,
+        )
+    if quiet:
+        return
+    for found in tables:
+        columns = columns_of(found)
+        rows = [["" if row.get(c) is None else str(row[c]) for c in columns] for row in found.rows]
+        emit(f"{found.experiment.title}: {found.experiment.about}")
+        emit(table(columns, rows))
+        emit("\n".join(f"note: {note}" for note in found.experiment.notes))
+        emit(" ")
