@@ -49,6 +49,7 @@ def test_the_documentation_shows_commands() -> None:
 def test_commands_work(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The commands of a page succeed one after the other in an empty folder."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TECCL_STORE", str(tmp_path / "studies.sqlite"))
     for step in steps(page):
         if step.file is not None:
             Path(step.file).write_text(step.text, encoding="utf-8")
