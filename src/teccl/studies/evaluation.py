@@ -24,9 +24,8 @@ if TYPE_CHECKING:
 
 # Numbers of chunks that are tried for each size.
 CHUNKS = (1, 4)
-# Where a block's transmission is shorter than this many latencies whole blocks do, where it is
-# longer than that many the most chunks do; only between them is more than one number tried.
-SHORT, LONG = Fraction(1, 8), 16
+# A gap below which fewer chunks are not tried.
+GOOD_GAP = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,10 +111,9 @@ def evaluate(
     rows: list[tuple[Schedule | None, int | None, int]] = []
     for amount in amounts:
         demand = Demand.collective(collective, size=amount)
-        whole = Problem(topology=network, demand=demand)
         problems = [
-            whole if count == 1 else Problem(topology=network, demand=demand, num_chunks=count)
-            for count in _worthwhile(whole, sorted(set(chunks)))
+            Problem(topology=network, demand=demand, num_chunks=count)
+            for count in sorted(set(chunks), reverse=True)
         ]
         if not rows and find_unreachable(problems[0]) is not None:
             rows = [(None, None, 1)] * len(amounts)
@@ -131,21 +129,10 @@ def evaluate(
     )
 
 
-def _worthwhile(problem: Problem, counts: list[int]) -> list[int]:
-    """Return the numbers of chunks worth trying, by how long a block takes against latencies."""
-    topology = problem.topology
-    slowest = min(topology.each_link(topology.rate), default=Fraction(1))
-    alpha = max(topology.each_link(lambda link: link.alpha), default=Fraction(0))
-    block = problem.chunk_bytes / slowest
-    if block <= SHORT * alpha:
-        return counts[:1]
-    return counts[-1:] if block >= LONG * alpha else counts
-
-
 def _evaluate_size(
     problems: Sequence[Problem], seed: int
 ) -> tuple[Schedule | None, int | None, int]:
-    """Return the best of one construction for each number of chunks, verified, and the bound."""
+    """Construct with fewer and fewer chunks until it is good, verify the best, and bound it."""
     from teccl.bounds import all_bounds
     from teccl.check import verify
     from teccl.construct.realise import realise
@@ -156,6 +143,8 @@ def _evaluate_size(
         instance, plan = _first_plan(problem, bound, seed)
         if plan is not None and (best is None or plan.finish < best[1].finish):
             best = instance, plan
+        if best is not None and best[1].finish <= bound * (1 + GOOD_GAP):
+            break
     if best is None:
         raise MethodError(
             f"no construction serves {problems[0].demand.title} here; use teccl.solve"

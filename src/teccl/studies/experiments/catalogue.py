@@ -362,7 +362,7 @@ EXPERIMENTS = {
                 "same_model compares grid with grid for AllGather, for AllToAll the finish too.",
                 "best takes auto with its own chunks as well.",
                 (
-                    "Where same_model says later, the grid of the paper rounds latencies otherwise: "
+                    "Where same_model says later, the paper's grid rounds latencies otherwise: "
                     "its figure lies a few epochs below ours, and the exact finish of "
                     "our schedule lies below both."
                 ),
