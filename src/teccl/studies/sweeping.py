@@ -145,8 +145,8 @@ def sweep(
     >>> from teccl.studies.running import Workplace
     >>> here = Workplace(jobs=1, store=False)
     >>> found = sweep("ring:gpus=4", "allgather", sizes="1KB,1MB", methods="ring", place=here)
-    >>> [result.num_chunks for result in found.results]
-    [1, 4]
+    >>> [(int(result.size_bytes), result.method) for result in found.results]
+    [(1000, 'ring'), (1000000, 'ring')]
     """
     network = read_topology(topology, without_links, degrade)
     walk = read_sizes(sizes, factor)
