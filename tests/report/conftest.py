@@ -5,17 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browsing import running_browser, watched_page
+from tests.browsing import watched_page
 
 from teccl.report import write_report
 from teccl.schedule import Schedule
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """A browser for the whole run."""
-    with running_browser() as found:
-        yield found
 
 
 @pytest.fixture

@@ -71,7 +71,8 @@ def test_time_limit_keeps_the_best(name):
     assert solution.has_values
     assert solution.bound <= solution.objective
     assert any(progress.values is not None for progress in news)
-    assert solution.objective == min(p.objective for p in news if p.values is not None)
+    best = min(p.objective for p in news if p.values is not None)
+    assert solution.objective == pytest.approx(best)
 
 
 @BOTH

@@ -23,7 +23,11 @@ from teccl.studies.sweeping import sweep
 def test_the_best_method_wins(here):
     """Of several methods each size has the fastest."""
     both = sweep(
-        "dgx1", "allreduce", sizes="1KB,16MB", methods="ring,double-binary-tree", place=here
+        "fully-connected:gpus=4",
+        "allreduce",
+        sizes="1KB,16MB",
+        methods="ring,double-binary-tree",
+        place=here,
     )
     for row in both.rows:
         times = [outcome.result.finish_ps for outcome in row.outcomes]

@@ -8,11 +8,9 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from tests.browsing import running_browser
 
 
 @dataclass(frozen=True)
@@ -69,10 +67,3 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     started = start_server(tmp_path_factory.mktemp("ui"))
     yield started
     stop_server(started)
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    """A browser for the whole run."""
-    with running_browser() as found:
-        yield found

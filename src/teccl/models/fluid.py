@@ -48,7 +48,7 @@ def coarse_slots(horizon: int, fine: int) -> IntArray:
     Examples
     --------
     >>> coarse_slots(24, 2).tolist()
-    [0, 1, 2, 4, 6, 9, 12, 15, 18, 20, 22, 23, 24]
+    [0, 1, 2, 4, 6, 10, 14, 18, 20, 22, 23, 24]
     """
     side = [1] * min(fine, horizon // 2)
     length = 1
