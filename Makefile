@@ -29,6 +29,7 @@ $(STAMP): pyproject.toml constraints.txt
 		then pip="$(BIN)/python -m pip"; \
 		else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; \
 		$$pip install --quiet -c constraints.txt -e ".[dev,docs,mpi,plot,ui]"
+	@$(BIN)/python -m compileall -q src
 	@touch $@
 
 # Pages are tested in Debian's Chromium. Without it, and without root to install it, those tests are
