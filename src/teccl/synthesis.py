@@ -425,8 +425,7 @@ def _polish(search: Search) -> None:
     counts = sorted(search.best, key=lambda count: search.best[count].length)
     best = search.best[counts[0]]
     is_large = len(best.schedule) > LARGE_SENDS * search.phases
-    target = 0 if search.target is None else search.target
-    if best.length <= target * (1 + (LARGE_POLISHED_GAP if is_large else POLISHED_GAP)):
+    if search.is_within(LARGE_POLISHED_GAP if is_large else POLISHED_GAP):
         return
     for count in counts[: 1 if is_large else 2]:
         _construct_one(search, search.request.problem(count), search.request.effort)
@@ -594,16 +593,9 @@ def _astar(search: Search) -> None:
     solve_astar(search)
 
 
-def _unavailable(name: str, search: Search) -> None:
-    names = serving_baselines(search.request.problem(search.request.chunks or 1))
-    others = ", ".join(["auto", "construct", *names])
-    raise MethodError(f"method {name} is not available yet; use {others}")
-
-
 METHODS: dict[str, Method] = {
     "auto": _auto,
     "construct": _construct,
-    **{name: partial(_unavailable, name) for name in GRID_METHODS},
     "milp": _milp,
     "lp": _lp,
     "astar": _astar,

@@ -1,6 +1,6 @@
 """Plan: deliveries in integer time, before they become a schedule."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -41,3 +41,11 @@ def single_rows(chunk: IntArray, route: IntArray, start: IntArray | int = 0) -> 
     rows = np.zeros((len(chunk), 5), dtype=np.int64)
     rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3] = chunk, route, start, np.arange(len(chunk))
     return rows
+
+
+def with_starts(plan: Plan, start: IntArray, finish: int) -> Plan:
+    """Return a plan with other starts, given per transfer in order."""
+    rows = plan.rows.copy()
+    _, task = np.unique(rows[:, 3], return_inverse=True)
+    rows[:, 2] = start[task]
+    return replace(plan, rows=rows, finish=finish)

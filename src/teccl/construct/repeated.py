@@ -15,7 +15,7 @@ import numpy as np
 
 from teccl.construct.instance import Instance, IntArray, without_long_ways
 from teccl.construct.multicast import Tables
-from teccl.construct.plan import Plan
+from teccl.construct.plan import Plan, with_starts
 from teccl.construct.tasks import (
     Precedence,
     Tasks,
@@ -116,7 +116,7 @@ def _in_phases(instance: Instance, unit: Instance, trees: Plan) -> Plan:
     plan = _repeat(instance, unit, trees, time, period)
     repeated = tasks_of_plan(instance, plan)
     start = replay_tasks(instance, repeated, key=repeated.start)
-    return _timed(plan, start, finish_time(repeated, start))
+    return with_starts(plan, start, finish_time(repeated, start))
 
 
 def _phases(unit: Instance, tasks: Tasks, period: int) -> IntArray:
@@ -167,7 +167,7 @@ def _in_turns(instance: Instance, unit: Instance, trees: Plan, goal: float) -> P
     key = (place * (PERIOD_SHARE * goal)).astype(np.int64)
     key -= TAIL_WEIGHT * task_tails(instance, tasks)
     start = justify_serially(instance, tasks, key=key, rounds=JUSTIFICATIONS)
-    return _timed(plan, start, finish_time(tasks, start))
+    return with_starts(plan, start, finish_time(tasks, start))
 
 
 def _repeat(instance: Instance, unit: Instance, trees: Plan, time: IntArray, period: int) -> Plan:
@@ -182,9 +182,3 @@ def _repeat(instance: Instance, unit: Instance, trees: Plan, time: IntArray, per
     rows[:, 3] = np.arange(len(rows))
     reduce = None if trees.reduce is None else np.tile(trees.reduce, copies)
     return Plan(rows=rows, reduce=reduce)
-
-
-def _timed(plan: Plan, start: IntArray, finish: int) -> Plan:
-    rows = plan.rows.copy()
-    rows[:, 2] = start
-    return replace(plan, rows=rows, finish=finish)

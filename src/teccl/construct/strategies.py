@@ -8,7 +8,7 @@ import numpy as np
 
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicast import Tables, greedy
-from teccl.construct.plan import Plan
+from teccl.construct.plan import Plan, with_starts
 from teccl.construct.restricted import delivery_paths, path_plan, rigid_plans
 from teccl.construct.reversal import can_reverse, reversed_plan
 from teccl.construct.symmetry import find_group, is_symmetric_demand, symmetric_plans
@@ -231,14 +231,6 @@ def _replayed(instance: Instance, plan: Plan) -> Plan | None:
     start = replay_tasks(instance, tasks, key=tasks.start)
     finish = finish_time(tasks, start)
     return None if finish >= 2**61 else with_starts(plan, start, finish)
-
-
-def with_starts(plan: Plan, start: IntArray, finish: int) -> Plan:
-    """Return a plan with other starts, given per transfer in order."""
-    rows = plan.rows.copy()
-    _, task = np.unique(rows[:, 3], return_inverse=True)
-    rows[:, 2] = start[task]
-    return replace(plan, rows=rows, finish=finish)
 
 
 def composed_allreduce(instance: Instance, *, target: int, work: Work) -> Iterator[Plan]:

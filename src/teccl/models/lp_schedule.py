@@ -6,10 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.instance import Instance
-from teccl.construct.plan import Plan, single_rows
+from teccl.construct.plan import Plan, single_rows, with_starts
 from teccl.construct.realise import realise
 from teccl.construct.restricted import place_paths
-from teccl.construct.strategies import with_starts
 from teccl.construct.tasks import (
     finish_time,
     justify,

@@ -362,9 +362,8 @@ EXPERIMENTS = {
                 "same_model compares grid with grid for AllGather, for AllToAll the finish too.",
                 "best takes auto with its own chunks as well.",
                 (
-                    "Where same_model says later, the paper's grid rounds latencies otherwise: "
-                    "its figure lies a few epochs below ours, and the exact finish of "
-                    "our schedule lies below both."
+                    "Where same_model says later, the paper's figure lies a few epochs below ours "
+                    "on the same grid, for a reason we do not know."
                 ),
             ),
         ),

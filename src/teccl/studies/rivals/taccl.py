@@ -8,8 +8,8 @@ and length; the order is TACCL's rule, longest way to go first.
 
 from teccl.construct.instance import Instance
 from teccl.construct.multicast import Tables
+from teccl.construct.plan import with_starts
 from teccl.construct.realise import realise
-from teccl.construct.strategies import with_starts
 from teccl.construct.tasks import finish_time, schedule_tasks, task_tails, tasks_of_plan
 from teccl.construct.trees import laid_plan
 from teccl.errors import MethodError
