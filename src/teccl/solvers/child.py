@@ -22,9 +22,6 @@ from teccl.solvers import wire
 
 FloatArray = npt.NDArray[np.float64]
 
-# What the loader of shared libraries says when memory is short.
-_NO_ROOM = ("failed to map segment", "cannot allocate memory", "Cannot allocate memory")
-
 
 @dataclass(slots=True, kw_only=True)
 class Job:
@@ -107,10 +104,10 @@ def main() -> None:
     try:
         import_module(f"teccl.solvers.{options['name']}").run(job)
     except ImportError as reason:
-        # A library that does not fit into the memory that is allowed is not missing.
-        has_no_room = any(words in str(reason) for words in _NO_ROOM)
-        status = "error" if has_no_room else "unavailable"
-        job.finish(status, message="out of memory" if has_no_room else str(reason))
+        # A library that is there but does not load in the memory that is allowed is not missing.
+        lacks_room = bool(options["memory"]) and not isinstance(reason, ModuleNotFoundError)
+        status = "error" if lacks_room else "unavailable"
+        job.finish(status, message=f"out of memory: {reason}" if lacks_room else str(reason))
     except MemoryError:
         job.finish("error", message="out of memory")
     except Exception as reason:  # noqa: BLE001, whatever a back end throws is a message
