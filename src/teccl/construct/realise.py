@@ -4,32 +4,71 @@ from dataclasses import replace
 
 import numpy as np
 
-from teccl.construct.instance import Instance, IntArray
+from teccl.construct.instance import Instance
 from teccl.construct.plan import Plan
 from teccl.construct.restricted import place_paths
-from teccl.construct.tasks import Tasks, replay_tasks, tasks_of_plan
+from teccl.construct.tasks import Tasks, concatenated_ranges, replay_tasks, tasks_of_plan
 from teccl.schedule import Schedule, send_array
 
 
 def realise(instance: Instance, plan: Plan, *, method: str) -> Schedule:
     """Give every hop of a plan its physical start.
 
-    A plan in picoseconds is exact already when all chunks have one size and links one rate. Any
-    other is placed again in the same order: a grid rounds, and a switch buffers nothing, so that
-    what fits the grid may have to wait a little in physical time.
+    A plan in picoseconds is exact already when all chunks have one size and links one rate, and so
+    is one on a grid that rounds nothing. Any other is placed again in the same order: a grid
+    rounds, and a switch buffers nothing, so that what fits the grid may have to wait a little in
+    physical time.
     """
-    tasks = tasks_of_plan(instance, plan)
-    problem = instance.problem
-    if problem.topology.has_profiles:
-        return _booked(instance, tasks, method)
-    exact = instance.grid is None and len(problem.chunks.sizes) == 1
-    timed = tasks if exact else _physical_tasks(instance, plan)
-    if exact:
-        start = tasks.start
-    elif plan.path is None:
+    if instance.problem.topology.has_profiles:
+        return _booked(instance, tasks_of_plan(instance, plan), method)
+    unit = _exact_unit(instance)
+    return _placed(instance, plan, method) if unit is None else _scaled(instance, plan, method, unit)
+
+
+def _exact_unit(instance: Instance) -> int | None:
+    """Picoseconds that one unit of an instance's time stands for in every route, if there is one."""
+    if len(instance.problem.chunks.sizes) > 1:
+        return None
+    if instance.grid is None:
+        return 1
+    physical = _physical(instance)
+    if (instance.slots > 1).any() or physical.ready.any():
+        return None
+    times = [
+        (each.length, each.link_offset, each.res_offset, each.res_hold)
+        for each in (instance.routes, physical.routes)
+    ]
+    unit = int(times[1][0].max() // max(1, times[0][0].max()))
+    same = all(np.array_equal(a * unit, b) for a, b in zip(*times, strict=True))
+    return unit if same else None
+
+
+def _scaled(instance: Instance, plan: Plan, method: str, unit: int) -> Schedule:
+    """Return the schedule of a plan whose time needs nothing but another unit."""
+    routes, rows = instance.routes, plan.rows
+    low = routes.link_start[rows[:, 1]] + rows[:, 4]
+    high = routes.link_start[rows[:, 1] + 1]
+    owner = np.repeat(np.arange(len(rows)), high - low)
+    hop = concatenated_ranges(low, high)
+    start = rows[owner, 2] + routes.link_offset[hop]
+    sends = send_array(
+        rows[owner, 0],
+        routes.links[hop],
+        start * unit,
+        transfer=rows[owner, 3],
+        reduce=False if plan.reduce is None else plan.reduce[owner],
+        epoch=0 if instance.grid is None else start,
+    )
+    return Schedule(problem=instance.problem, sends=sends, grid=instance.grid, method=method)
+
+
+def _placed(instance: Instance, plan: Plan, method: str) -> Schedule:
+    """Return the schedule of a plan whose transfers keep their order and get new times."""
+    tasks, timed = tasks_of_plan(instance, plan), _physical_tasks(instance, plan)
+    if plan.path is None:
         start = replay_tasks(_physical(instance), timed, key=tasks.start)
     else:
-        sizes = range(len(problem.chunks.sizes))
+        sizes = range(len(instance.problem.chunks.sizes))
         first = np.searchsorted(plan.path, np.arange(int(plan.path.max(initial=-1)) + 1))
         key = plan.rows[first, 2]
         start = place_paths([_physical(instance, i) for i in sizes], plan, key=key).rows[:, 2]
@@ -40,13 +79,9 @@ def realise(instance: Instance, plan: Plan, *, method: str) -> Schedule:
         start[owner] + timed.hop_offset,
         transfer=owner,
         reduce=tasks.reduce[owner],
-        epoch=_epochs(instance, tasks, owner),
+        epoch=0 if instance.grid is None else tasks.start[owner] + tasks.hop_offset,
     )
-    return Schedule(problem=problem, sends=sends, grid=instance.grid, method=method)
-
-
-def _epochs(instance: Instance, tasks: Tasks, owner: IntArray) -> IntArray | int:
-    return 0 if instance.grid is None else tasks.start[owner] + tasks.hop_offset
+    return Schedule(problem=instance.problem, sends=sends, grid=instance.grid, method=method)
 
 
 def _physical(instance: Instance, size: int = 0) -> Instance:
