@@ -157,7 +157,15 @@ def growth() -> None:
 
 def replan() -> None:
     """Plan faulty fabrics from scratch and from the healthy schedule, median of five."""
-    header = (f"{'topology':>24}", f"{'fault':>24}", "scratch s", "from s", "ratio", "gap", "gap from")
+    header = (
+        f"{'topology':>24}",
+        f"{'fault':>24}",
+        "scratch s",
+        "from s",
+        "ratio",
+        "gap",
+        "gap from",
+    )
 
     def rows() -> Iterator[tuple[object, ...]]:
         with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
 """Request: everything a user may ask of `solve`, read and checked."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
@@ -86,24 +86,35 @@ class Request:
     solver: Solver = Solver.HIGHS
     threads: int | None = None
     seed: int = 0
+    _problems: dict[int, Problem] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+    _grids: dict[int, TimeGrid] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def problem(self, num_chunks: int) -> Problem:
-        """Return the problem with some number of chunks."""
-        return Problem(
-            topology=self.topology,
-            demand=self.demand,
-            num_chunks=num_chunks,
-            switch=self.switch,
-            transit=self.transit,
-            buffer=self.buffer,
-            copy=self.copy,
-        )
+        """Return the problem with some number of chunks; the same object every time."""
+        if num_chunks not in self._problems:
+            self._problems[num_chunks] = Problem(
+                topology=self.topology,
+                demand=self.demand,
+                num_chunks=num_chunks,
+                switch=self.switch,
+                transit=self.transit,
+                buffer=self.buffer,
+                copy=self.copy,
+            )
+        return self._problems[num_chunks]
 
     def time_grid(self, problem: Problem) -> TimeGrid | None:
         """Return the epochs to count in, None off the grid."""
         if not self.grid:
             return None
-        return TimeGrid.build(problem, self.epoch, self.epoch_multiplier)
+        count = problem.num_chunks
+        if problem is not self._problems.get(count):
+            return TimeGrid.build(problem, self.epoch, self.epoch_multiplier)
+        if count not in self._grids:
+            self._grids[count] = TimeGrid.build(problem, self.epoch, self.epoch_multiplier)
+        return self._grids[count]
 
 
 def read_choice(value: object, kind: type[_Choice], what: str) -> _Choice:

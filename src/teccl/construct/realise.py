@@ -22,11 +22,13 @@ def realise(instance: Instance, plan: Plan, *, method: str) -> Schedule:
     if instance.problem.topology.has_profiles:
         return _booked(instance, tasks_of_plan(instance, plan), method)
     unit = _exact_unit(instance)
-    return _placed(instance, plan, method) if unit is None else _scaled(instance, plan, method, unit)
+    return (
+        _placed(instance, plan, method) if unit is None else _scaled(instance, plan, method, unit)
+    )
 
 
 def _exact_unit(instance: Instance) -> int | None:
-    """Picoseconds that one unit of an instance's time stands for in every route, if there is one."""
+    """Picoseconds that a unit of an instance's time stands for, None where routes differ in it."""
     if len(instance.problem.chunks.sizes) > 1:
         return None
     if instance.grid is None:
