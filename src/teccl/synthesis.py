@@ -53,9 +53,11 @@ Method = Callable[[Search], None]
 
 # A method that is farther behind than this and gains less by more chunks is tried no longer.
 PROMISING_GAIN = 0.05
-# A gap below which narrower cuts are not looked for, and counts of chunks are not tried again with
-# more effort; for large schedules the latter.
-POLISHED_GAP = 0.004
+# A gap below which narrower cuts are not looked for.
+NARROW_GAP = 0.004
+# Gaps below which counts of chunks are not tried again with more effort, the latter for large
+# schedules.
+POLISHED_GAP = 0.003
 LARGE_POLISHED_GAP = 0.02
 # A gap above which a period of trees is repeated, chunks that must have been worth trying before,
 # the most that it is repeated for, and how much larger than others such a schedule may be.
@@ -280,7 +282,7 @@ def _bound(request: Request, problem: Problem, *, narrow: bool = True) -> BoundS
 def _refine(search: Search) -> None:
     """Look for narrow cuts, unless the bound shows already that the best schedule is very good."""
     best, target = search.incumbent, search.target
-    tolerance = POLISHED_GAP if search.request.chunks is None else 0
+    tolerance = NARROW_GAP if search.request.chunks is None else 0
     if search.is_refined or best is None or target is None:
         return
     if best.length <= target * (1 + tolerance):
@@ -434,11 +436,12 @@ def _polish(search: Search) -> None:
 def _construct_one(search: Search, problem: Problem, level: Effort) -> None:
     """Offer the first plan at once and the best one in the end, however it ends."""
     from teccl.construct.instance import Instance
-    from teccl.construct.strategies import Work, plans
+    from teccl.construct.strategies import LAID_GAP, Work, plans
     from teccl.construct.warmup import load_all_kernels
 
     search.checkpoint()
-    if level is not Effort.QUICK:
+    # Near the bound nothing is laid as trees, and the kernels for that stay unread.
+    if level is not Effort.QUICK and not search.is_within(LAID_GAP[level.value]):
         with search.paused():
             load_all_kernels()
     grid = search.request.time_grid(problem)

@@ -82,8 +82,8 @@ def test_auto_comes_first(here):
     """On the paper's machine nothing beats auto, and ratios say by how much."""
     found = compare("ndv2:chassis=2", "allgather", size="1MB", methods=QUICK, place=here)
     assert found.competitors[0].name == "auto"
-    assert all(c.result.verified for c in found.competitors if c.result is not None)
-    assert found.ratio("ring") > 1
+    assert all(result.verified for result in found.results)
+    assert min(found.ratio(c.name) for c in found.competitors[1:]) > 1
     named = {c.name: c for c in found.competitors}
     assert named["sccl-like"].own_time_s > named["sccl-like"].result.finish_time_s
 
