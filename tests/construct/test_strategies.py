@@ -125,14 +125,12 @@ def test_circuits_of_several_rates_copy():
     assert is_solved(Problem(topology=UNEVEN, demand=demand, transit=Transit.CUT_THROUGH))
 
 
-@pytest.mark.xfail(reason="only AllReduce is built for sums that several want")
 @pytest.mark.parametrize("chunk", [((0, 1), (1, 2), True), ((0,), (1, 2), True)])
 def test_sums_that_several_want(chunk):
     """A sum may be wanted by any GPUs, contributors or not."""
     assert is_solved(task(RING, wants(chunk)))
 
 
-@pytest.mark.xfail(reason="only AllReduce is built for sums that several want")
 def test_sums_that_several_want_beside_copies():
     """Sums and copies may be asked for together."""
     assert is_solved(task(RING, wants(((0,), (0, 1), True), ((0,), (1,)))))
@@ -146,9 +144,15 @@ def test_circuits_use_a_shared_capacity_once(options):
     assert is_solved(task(CARD, wants(((0,), (1,))), **options))
 
 
-@pytest.mark.xfail(reason="restricted plans are laid for copies only")
-@pytest.mark.parametrize("options", [{"buffer": 0}, {"buffer": 2}, {"copy": False}])
-def test_restricted_sums(options):
-    """Reductions keep to limits of buffers and of copying too."""
+@pytest.mark.xfail(reason="plans for limited buffers are laid for copies only")
+@pytest.mark.parametrize("buffer", [0, 2])
+def test_sums_in_limited_buffers(buffer):
+    """Reductions keep to limits of buffers too."""
     demand = Demand.collective("reducescatter", size=3000)
-    assert is_solved(Problem(topology=RING, demand=demand, **options))
+    assert is_solved(Problem(topology=RING, demand=demand, buffer=buffer))
+
+
+def test_sums_without_copying():
+    """A tree of sums copies nothing, so that it serves where copying is forbidden."""
+    demand = Demand.collective("reducescatter", size=3000)
+    assert is_solved(Problem(topology=RING, demand=demand, copy=False))

@@ -25,7 +25,7 @@ from teccl.construct.tasks import (
 )
 from teccl.construct.trees import laid_plan
 from teccl.demand import Collective, Demand
-from teccl.problem import Problem
+from teccl.problem import ChunkTable, Problem
 
 # Deliveries that greedy runs may make in all for one problem: work that is the same everywhere.
 GREEDY_WORK = {"quick": 30_000, "normal": 120_000, "thorough": 12_000_000}
@@ -112,24 +112,25 @@ def _candidates(instance: Instance, *, target: int, work: Work) -> Iterator[Plan
     if instance.grid is not None and topology.has_profiles and topology.num_switches:
         # A switch passes data on in an exact epoch, which here depends on when it is sent.
         return
-    restricted = instance.problem.buffer is not None or not instance.problem.copy
-    if restricted and table.reduce.any():
-        return
     if instance.problem.buffer is not None:
-        yield from rigid_plans(instance, tables, target=target, seed=work.seed)
+        if not table.reduce.any():
+            yield from rigid_plans(instance, tables, target=target, seed=work.seed)
         return
-    if not instance.problem.copy:
+    if not instance.problem.copy and not _only_combines(instance.problem):
+        if table.reduce.any():
+            return
         yield from _separate_copies(instance, tables, target=target, work=work)
         return
     tenants = instance.problem.demand.tenants
     copies = not table.reduce.any()
-    several = any(len(nodes) > 1 for nodes in _goal_sets(instance.problem))
+    several = any(len(nodes) > 1 for nodes in _goal_sets(instance.problem.chunks))
     stages: Iterator[Plan] = iter(())
     if copies and several:
         stages = _multicasts(instance, tables, target=target, work=work)
-    elif table.reduce.all() and can_reverse(instance.problem):
-        compose = composed_allreduce if _is_allreduce(instance.problem) else _reversed
-        stages = compose(instance, target=target, work=work)
+    elif _is_allreduce(instance.problem) and can_reverse(instance.problem):
+        stages = composed_allreduce(instance, target=target, work=work)
+    elif _only_combines(instance.problem) and can_reverse(instance.problem):
+        stages = _reversed(instance, target=target, work=work)
     best = 2**61
     for plan in stages:
         best = min(best, plan.finish)
@@ -138,8 +139,13 @@ def _candidates(instance: Instance, *, target: int, work: Work) -> Iterator[Plan
         yield from _laid(instance, tables, target=target, work=work)
 
 
-def _goal_sets(problem: Problem) -> list[IntArray]:
+def _only_combines(problem: Problem) -> bool:
+    """Whether nothing but sums is asked for, each by one GPU: trees of those copy nothing."""
     table = problem.chunks
+    return bool(table.reduce.all()) and all(len(nodes) == 1 for nodes in _goal_sets(table))
+
+
+def _goal_sets(table: ChunkTable) -> list[IntArray]:
     return [table.sets[i] for i in np.unique(table.destination_set)]
 
 

@@ -1,12 +1,14 @@
 """Trees and paths for any demand, laid so that no link is overloaded, as tasks."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicast import Tables
 from teccl.construct.plan import Plan, single_rows
+from teccl.problem import ChunkTable
 
 
 def laid_plan(
@@ -22,7 +24,8 @@ def laid_plan(
     """Lay trees for every chunk, without times; None when some destination is out of reach.
 
     Copies get a tree from their source to all destinations, reductions one from all sources to
-    their destination; where everyone wants the result they get both, through a root that may move.
+    their destination; where several want the result they get both, through a root, which may move
+    where those are the sources themselves.
 
     Parameters
     ----------
@@ -33,73 +36,81 @@ def laid_plan(
     length_weight
         Price of time on the way, against that of load.
     """
+    weights = (length_weight, target, steepness, passes, seed)
     parts = []
-    for chunks, reduce, paired in _kinds(instance):
-        part = _laid(
-            instance,
-            tables,
-            chunks,
-            reduce=reduce,
-            paired=paired,
-            weights=(length_weight, target, steepness, passes, seed),
-        )
+    for kind in _kinds(instance.problem.chunks):
+        part = _laid(instance, tables, kind, weights)
         if part is None:
             return None
         parts.append(part)
     return _joined(parts)
 
 
-def _kinds(instance: Instance) -> Iterator[tuple[IntArray, bool, bool]]:
-    """Yield chunks by kind, whether they are combined, and whether the result goes back out."""
-    table = instance.problem.chunks
-    goes_back = table.reduce & (table.source_set == table.destination_set)
-    for chunks, reduce, paired in (
-        (np.flatnonzero(~table.reduce), False, False),
-        (np.flatnonzero(table.reduce & ~goes_back), True, False),
-        (np.flatnonzero(goes_back), True, True),
+class _Kind(NamedTuple):
+    """Chunks that get trees of one kind.
+
+    `root` is where each tree begins or ends and `goal` the set of nodes it spans; `paired` adds a
+    tree back out to the same set, through a root that may move.
+    """
+
+    chunks: IntArray
+    root: IntArray
+    goal: IntArray
+    reduce: bool
+    paired: bool = False
+
+
+def _kinds(table: ChunkTable) -> Iterator[_Kind]:
+    """Yield chunks by the trees they need."""
+    copies = np.flatnonzero(~table.reduce)
+    sums = np.flatnonzero(table.reduce & (table.source_set != table.destination_set))
+    returning = np.flatnonzero(table.reduce & (table.source_set == table.destination_set))
+    # Of several that want a sum they take turns in being where it is made.
+    makers = _by_turns(table, sums)
+    wanted = np.array([len(nodes) for nodes in table.sets])[table.destination_set[sums]]
+    spread = wanted > 1
+    for kind in (
+        _Kind(copies, _by_turns(table, copies, first=True), table.destination_set[copies], False),
+        _Kind(sums, makers, table.source_set[sums], True),
+        _Kind(sums[spread], makers[spread], table.destination_set[sums[spread]], False),
+        _Kind(returning, _by_turns(table, returning), table.source_set[returning], True, True),
     ):
-        if len(chunks):
-            yield chunks, reduce, paired
+        if len(kind.chunks):
+            yield kind
+
+
+def _by_turns(table: ChunkTable, chunks: IntArray, *, first: bool = False) -> IntArray:
+    """One of the nodes that want each chunk, by turns, or the first of its sources."""
+    ends = (table.source_set if first else table.destination_set)[chunks]
+    size = np.array([len(nodes) for nodes in table.sets])[ends]
+    turn = np.zeros(len(chunks), dtype=np.int64) if first else np.arange(len(chunks)) % size
+    return np.array([table.sets[e][t] for e, t in zip(ends, turn, strict=True)], dtype=np.int64)
 
 
 def _laid(
     instance: Instance,
     tables: Tables,
-    chunks: IntArray,
-    *,
-    reduce: bool,
-    paired: bool,
+    kind: _Kind,
     weights: tuple[float, float, float, int, int],
 ) -> Plan | None:
     from teccl.construct.routing import lay_trees
 
     problem, routes = instance.problem, instance.routes
     table, n = problem.chunks, problem.topology.num_nodes
-    ends = table.destination_set if reduce else table.source_set
-    if reduce and not paired and any(len(table.sets[i]) > 1 for i in np.unique(ends[chunks])):
-        # Some other set than the sources wants the result: no tree of these kinds serves it.
-        return None
-    goal = (table.source_set if reduce else table.destination_set)[chunks]
     goals = np.zeros((len(table.sets), n), dtype=bool)
     for number, nodes in enumerate(table.sets):
         goals[number, nodes] = True
-    first = np.array([nodes[0] for nodes in table.sets])
-    root = first[ends[chunks]]
-    if paired:
-        counts = goals.sum(axis=1)[goal]
-        turn = np.arange(len(chunks)) % counts
-        root = np.array([table.sets[g][t] for g, t in zip(goal, turn, strict=True)])
     may_relay = ~problem.topology.is_switch
     # Where everyone is a goal the whole tree should be cheap; else each branch a cheap path.
-    blend = 0.0 if bool(goals[np.unique(goal)][:, may_relay].all()) else 1.0
+    blend = 0.0 if bool(goals[np.unique(kind.goal)][:, may_relay].all()) else 1.0
     by_dst = np.argsort(routes.dst, kind="stable")
     trees, _, peak = lay_trees(
-        root,
-        goal,
+        kind.root,
+        kind.goal,
         goals,
         may_relay,
-        not reduce,
-        paired,
+        not kind.reduce,
+        kind.paired,
         routes.src,
         routes.dst,
         routes.length,
@@ -116,9 +127,12 @@ def _laid(
     )
     if not np.isfinite(peak):
         return None
-    inward = [True, False] if paired else [reduce]
+    inward = [True, False] if kind.paired else [kind.reduce]
     return _joined(
-        [_tree_rows(chunks, trees[:, side], reduce=combine) for side, combine in enumerate(inward)]
+        [
+            _tree_rows(kind.chunks, trees[:, side], reduce=combine)
+            for side, combine in enumerate(inward)
+        ]
     )
 
 
