@@ -25,11 +25,15 @@ CUT = {**GRID, "without_links": ["gpu0:gpu1"]}
 FIELDS = ("chunks", "finish", "bound", "gap", "sends", "solve s", "CPU s", "peak GB")
 HEADER = (f"{'topology':>32}", f"{'collective':>13}", *FIELDS)
 ALL = ("allgather", "reducescatter", "allreduce", "alltoall")
-FAULTS: dict[str, dict[str, Any]] = {
-    "one link at half rate": {"degrade": ["gpu0:gpu1=50%"]},
-    "one link gone": {"without_links": ["gpu0:gpu1"]},
-    "one GPU gone": {"without_links": ["gpu5:*", "*:gpu5"], "ranks": "others"},
-}
+
+
+def faults(gpus: int) -> dict[str, dict[str, Any]]:
+    """What may break in a fabric of so many GPUs."""
+    return {
+        "one link at half rate": {"degrade": ["gpu0:gpu1=50%"]},
+        "one link gone": {"without_links": ["gpu0:gpu1"]},
+        "one GPU gone": {"without_links": ["gpu5:*"], "ranks": f"0-4,6-{gpus - 1}"},
+    }
 
 
 def run_case(case: dict[str, Any]) -> dict[str, Any]:
@@ -170,10 +174,10 @@ def replan() -> None:
     def rows() -> Iterator[tuple[object, ...]]:
         with tempfile.TemporaryDirectory() as folder:
             path = str(Path(folder) / "healthy.json.gz")
-            for spec in ("torus:dims=8x8,alpha=0", "torus:dims=32x32,alpha=0"):
+            for spec, gpus in (("torus:dims=8x8,alpha=0", 64), ("torus:dims=32x32,alpha=0", 1024)):
                 base = {"topology": spec, "collective": "allgather"}
                 run_case({**base, "options": GRID, "save": path})
-                for fault, change in FAULTS.items():
+                for fault, change in faults(gpus).items():
                     case = {**base, "options": {**GRID, **change}, "repeats": 5}
                     fresh = run_case(case)
                     case["options"] = {**case["options"], "from_schedule": path}
