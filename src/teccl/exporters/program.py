@@ -53,8 +53,8 @@ def render_program(
             built = build(schedule, limits, wishes)
         except DoesNotFit as reason:
             raise _refusal(schedule, limits, wishes, str(reason)) from None
-        blocks, scratch = replicate(built, wishes.instances)
-        loop = built.layout.loop * wishes.instances
+        built = replicate(built, wishes.instances)
+        loop = built.layout.loop
         sizes = sizes_of(
             schedule.problem.size_bytes,
             loop=loop,
@@ -62,10 +62,7 @@ def render_program(
             options=options,
             protocols=PROTOCOLS,
         )
-        channels = 1 + max(block.channel for block in blocks)
-        attributes = _attributes(built, loop, channels, sizes, limits)
-        layout = built.layout.scaled(wishes.instances)
-        text = program_text(blocks, layout, scratch, attributes)
+        text = program_text(built, _attributes(built, sizes, limits))
         (proof,) = prove_text(text, runtime=limits.target)
     if not proof.ok:
         raise ExportRefused(
@@ -75,8 +72,8 @@ def render_program(
     return Export(
         target=limits.target,
         files=(OutputFile(path=path, content=text),),
-        facts=_facts(proof, built, sizes, scratch, loop),
-        notes=tuple(_notes(built, sizes, proof, loop)),
+        facts=_facts(proof, built, sizes),
+        notes=tuple(_notes(built, sizes, proof)),
         environment=environment,
         command=_command(built, sizes),
     )
@@ -96,16 +93,14 @@ def _wishes(options: ExportOptions, limits: Limits) -> Wishes:
     return Wishes(in_place=bool(options.in_place), channels=options.channels, instances=instances)
 
 
-def _attributes(
-    built: Built, loop: int, channels: int, sizes: Sizes, limits: Limits
-) -> dict[str, object]:
+def _attributes(built: Built, sizes: Sizes, limits: Limits) -> dict[str, object]:
     """Attributes of the root; RCCL needs two of its own."""
     layout = built.layout
     values: dict[str, object] = {
         "name": f"teccl_{layout.collective.value}_{layout.ranks}",
         "proto": sizes.protocol,
-        "nchannels": channels,
-        "nchunksperloop": loop,
+        "nchannels": 1 + max(block.channel for block in built.blocks),
+        "nchunksperloop": layout.loop,
         "ngpus": layout.ranks,
         "coll": limits.collectives[layout.collective.value],
         "inplace": int(layout.in_place),
@@ -115,9 +110,8 @@ def _attributes(
     return {**values, "minBytes": sizes.low, "maxBytes": sizes.high}
 
 
-def _facts(
-    proof: Proof, built: Built, sizes: Sizes, scratch: list[int], loop: int
-) -> dict[str, Any]:
+def _facts(proof: Proof, built: Built, sizes: Sizes) -> dict[str, Any]:
+    loop = built.layout.loop
     return {
         "collective": built.layout.collective.value,
         "num_gpus": built.layout.ranks,
@@ -130,15 +124,15 @@ def _facts(
         "steps_per_block": proof.facts["steps_per_block"],
         "min_bytes": sizes.low,
         "max_bytes": sizes.high,
-        "scratch_bytes": -(-sizes.high * max(scratch) // loop),
+        "scratch_bytes": -(-sizes.high * max(built.scratch) // loop),
         "keeps_order": built.window is None,
         "verified": True,
     }
 
 
-def _notes(built: Built, sizes: Sizes, proof: Proof, loop: int) -> list[str]:
+def _notes(built: Built, sizes: Sizes, proof: Proof) -> list[str]:
     """Sentences that a user should know before running the file."""
-    layout = built.layout
+    layout, loop = built.layout, built.layout.loop
     notes = sizes.notes(loop)
     if layout.collective in (Collective.BROADCAST, Collective.REDUCE):
         notes.append(f"the program is for root {layout.root}; the runtime does not check the root")

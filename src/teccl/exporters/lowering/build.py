@@ -1,25 +1,18 @@
 """Building a program that fits its target: as close to the schedule as the limits allow."""
 
-from collections import Counter
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from teccl.errors import ExportError
-from teccl.exporters.lowering.blocks import (
-    Block,
-    Connection,
-    blocks_of,
-    copy_blocks,
-    join_blocks,
-)
+from teccl.exporters.lowering.blocks import Block, blocks_of
 from teccl.exporters.lowering.contiguity import order_pieces
-from teccl.exporters.lowering.dependencies import add_dependencies
 from teccl.exporters.lowering.layout import SUPPORTED, Layout, layout_of
 from teccl.exporters.lowering.levels import exact_levels, history_of, window_levels
 from teccl.exporters.lowering.limits import DoesNotFit, Limits
 from teccl.exporters.lowering.operations import Operations, Plan, operations_of
-from teccl.exporters.lowering.transfers import transfers_of
+from teccl.exporters.lowering.steps import Steps, steps_of
+from teccl.exporters.lowering.transfers import Integers, transfers_of
 from teccl.schedule import Schedule
 
 # Windows that are tried when the schedule's own order needs too many steps, as parts of its
@@ -44,7 +37,7 @@ class Built:
 
     Parameters
     ----------
-    blocks, layout, scratch
+    blocks, steps, layout, scratch
         The program.
     window
         Part of the schedule's length within which transfers were joined freely, None where every
@@ -52,6 +45,7 @@ class Built:
     """
 
     blocks: list[Block]
+    steps: Steps
     layout: Layout
     scratch: list[int]
     window: float | None
@@ -95,16 +89,16 @@ class _Builder:
     def __init__(self, schedule: Schedule, limits: Limits, wishes: Wishes) -> None:
         self.wishes = wishes
         self.limits = _share(limits, wishes.instances, schedule.problem.num_gpus)
-        self.schedule = schedule
+        self.finish_ps = schedule.finish_ps
         table = schedule.problem.chunks
         self.layout = _layout(schedule, wishes)
         self.transfers = transfers_of(schedule)
-        self.block, self.piece = table.block.tolist(), table.piece.tolist()
-        self.history = history_of(self.transfers, table.reduce.tolist())
+        self.block, self.piece = table.block, table.piece
+        self.history = history_of(self.transfers, table.reduce, self.layout.ranks)
 
     def run(self) -> Built:
         """Try the schedule's own order, then windows that grow until the program fits."""
-        level = exact_levels(self.transfers, self.history)
+        level = exact_levels(self.transfers, self.history, self.layout.ranks)
         reason = DoesNotFit("nothing was tried")
         # Several blocks in one operation are rare in the schedule's own order, but possible.
         if self._estimate(level) <= _HOPELESS:
@@ -119,8 +113,8 @@ class _Builder:
                 reason = problem
         raise reason
 
-    def _windows(self, part: int) -> list[int]:
-        window = max(1, -(-self.schedule.finish_ps // part))
+    def _windows(self, part: int) -> Integers:
+        window = max(1, -(-self.finish_ps // part))
         return window_levels(self.transfers, self.history, window)
 
     def _likely_parts(self) -> list[int]:
@@ -133,24 +127,21 @@ class _Builder:
         best = min(used.values())
         return [part for part in _PARTS if used[part] <= best * _ABOUT][:_FEW]
 
-    def _estimate(self, level: list[int]) -> float:
+    def _estimate(self, level: Integers) -> float:
         """Part of the limits that the joined transfers alone would use; above 1 nothing can fit.
 
         Transfers of one level, connection and block are taken as one operation, which they become
         where positions suit.
         """
         transfers, ranks, limits = self.transfers, self.layout.ranks, self.limits
-        src, dst = np.array(transfers.src), np.array(transfers.dst)
-        block = np.array(self.block)[transfers.chunk]
-        _, tag = np.unique(level, return_inverse=True)
-        blocks, tags = int(block.max()) + 1, int(tag.max()) + 1
-        joined = np.unique(((src * ranks + dst) * tags + tag) * blocks + block) // (blocks * tags)
-        per_connection = np.bincount(joined, minlength=ranks * ranks).reshape(ranks, ranks)
-        steps = per_connection.sum(axis=0) + per_connection.sum(axis=1)
+        block = self.block[transfers.chunk]
+        blocks, levels = int(block.max()) + 1, int(level.max()) + 1
+        connection = transfers.src * ranks + transfers.dst
+        joined = np.unique((connection * levels + level) * blocks + block) // (blocks * levels)
         room = min(limits.elements - 1 - ranks, limits.blocks * limits.steps)
-        return float(steps.max() / room)
+        return float(_steps_by_rank(joined, ranks).max() / room)
 
-    def _attempt(self, level: list[int], window: float | None) -> Built:
+    def _attempt(self, level: Integers, window: float | None) -> Built:
         """Lower with given levels."""
         position = self.piece
         if window is not None:
@@ -160,63 +151,79 @@ class _Builder:
         plan = Plan(self.transfers, self.history, level, self.block, position)
         whole = self.wishes.instances == 1
         operations = operations_of(plan, self.layout, self.limits, whole_blocks=whole)
-        blocks = self._fit(operations)
-        return Built(blocks=blocks, layout=self.layout, scratch=operations.scratch, window=window)
-
-    def _fit(self, operations: Operations) -> list[Block]:
-        """Give connections as many channels as their steps need."""
-        limits = self.limits
-        copies = copy_blocks(operations)
-        room_for = max(Counter(block.rank for block in copies).values(), default=0)
-        per_connection = Counter((item.src, item.dst) for item in operations.items)
-        asked = self.wishes.channels
-        width = {
-            c: asked if asked is not None else -(-int(count * _MARGIN) // limits.steps)
-            for c, count in per_connection.items()
-        }
-        self._check_steps(per_connection)
-        blocks: list[Block] = []
-        for _ in range(_TRIES):
-            blocks = join_blocks(blocks_of(operations, limits, width), limits, room_for) + copies
-            add_dependencies(blocks)
-            longest = _too_long(blocks, limits)
-            if not longest:
-                self._check_sizes(blocks)
-                return blocks
-            if asked is not None:
-                break
-            for connection, length in longest.items():
-                needed = -(-width[connection] * length // limits.steps)
-                width[connection] = max(width[connection] + 1, needed)
-        length = max(block.length for block in blocks)
-        raise DoesNotFit(
-            f"a thread block has {length} steps; {limits.runtime} takes {limits.steps}"
+        blocks, steps = self._fit(operations)
+        return Built(
+            blocks=blocks,
+            steps=steps,
+            layout=self.layout,
+            scratch=operations.scratch,
+            window=window,
         )
 
-    def _check_steps(self, per_connection: Counter[Connection]) -> None:
+    def _fit(self, operations: Operations) -> tuple[list[Block], Steps]:
+        """Give connections as many channels as their steps need."""
+        limits, ranks, asked = self.limits, self.layout.ranks, self.wishes.channels
+        connection = operations.src * ranks + operations.dst
+        self._check_steps(connection)
+        room = limits.blocks - any(operations.copies)
+        count = np.bincount(connection, minlength=ranks**2).reshape(ranks, ranks)
+        needed = np.ceil(count * _MARGIN / limits.steps).astype(np.int64)
+        width = np.full_like(count, asked) if asked is not None else needed
+        longest = 0
+        for _ in range(_TRIES):
+            blocks, steps = steps_of(
+                operations, blocks_of(operations, limits, width, room), self.layout
+            )
+            length = np.bincount(steps.block, weights=steps.lines).astype(np.int64)
+            longest = int(length.max())
+            if longest <= limits.steps:
+                self._check_sizes(blocks, length)
+                return blocks, steps
+            if asked is not None:
+                break
+            _widen(width, blocks, length, limits.steps)
+        raise DoesNotFit(
+            f"a thread block has {longest} steps; {limits.runtime} takes {limits.steps}"
+        )
+
+    def _check_steps(self, connection: Integers) -> None:
         """Refuse what cannot fit whatever thread blocks are made, before they are."""
-        steps: Counter[int] = Counter()
-        for (src, dst), count in per_connection.items():
-            steps[src] += count
-            steps[dst] += count
-        rank, most = max(steps.items(), key=lambda pair: pair[1])
+        steps = _steps_by_rank(connection, self.layout.ranks)
+        rank, most = int(steps.argmax()), int(steps.max())
         if 1 + self.layout.ranks + most > self.limits.elements:
             raise _too_many_elements(rank, 1 + self.layout.ranks + most, self.limits)
         blocks = -(-most // self.limits.steps)
         if blocks > self.limits.blocks:
             raise _too_many_blocks(rank, blocks, self.limits)
 
-    def _check_sizes(self, blocks: list[Block]) -> None:
+    def _check_sizes(self, blocks: list[Block], length: Integers) -> None:
         """Check what depends on all blocks of a rank together."""
-        elements: Counter[int] = Counter()
-        for block in blocks:
-            elements[block.rank] += 1 + block.length
-        rank, most = max(elements.items(), key=lambda pair: pair[1])
+        ranks = [block.rank for block in blocks]
+        elements = np.bincount(ranks, weights=1 + length).astype(np.int64)
+        rank, most = int(elements.argmax()), int(elements.max())
         if 1 + self.layout.ranks + most > self.limits.elements:
             raise _too_many_elements(rank, 1 + self.layout.ranks + most, self.limits)
         loop = self.layout.loop * self.wishes.instances
         if loop - 1 > self.limits.offset:
             raise DoesNotFit(f"{loop} chunks are more than offsets reach ({self.limits.offset})")
+
+
+def _steps_by_rank(connection: Integers, ranks: int) -> Integers:
+    """Steps of each rank, given the connection of every operation."""
+    count = np.bincount(connection, minlength=ranks**2).reshape(ranks, ranks)
+    return count.sum(axis=0) + count.sum(axis=1)
+
+
+def _widen(width: Integers, blocks: list[Block], length: Integers, most: int) -> None:
+    """Give more channels to connections whose blocks have too many steps."""
+    needed = width.copy()
+    for number in np.flatnonzero(length > most).tolist():
+        block = blocks[number]
+        for connection in ((block.rank, block.send), (block.recv, block.rank)):
+            if -1 not in connection:
+                enough = -(-int(width[connection] * length[number]) // most)
+                needed[connection] = max(needed[connection], width[connection] + 1, enough)
+    width[:] = needed
 
 
 def _too_many_elements(rank: int, elements: int, limits: Limits) -> DoesNotFit:
@@ -242,18 +249,6 @@ def _share(limits: Limits, instances: int, num_gpus: int) -> Limits:
         peers=limits.peers,
         elements=fixed + (limits.elements - fixed) // instances,
     )
-
-
-def _too_long(blocks: list[Block], limits: Limits) -> dict[Connection, int]:
-    """Connections whose blocks have too many steps, and how many."""
-    found: dict[Connection, int] = {}
-    for block in blocks:
-        length = block.length
-        if length > limits.steps:
-            for connection in ((block.rank, block.send), (block.recv, block.rank)):
-                if -1 not in connection:
-                    found[connection] = max(length, found.get(connection, 0))
-    return found
 
 
 def _layout(schedule: Schedule, wishes: Wishes) -> Layout:

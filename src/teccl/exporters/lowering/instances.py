@@ -1,63 +1,65 @@
 """Instances: copies of a program side by side, each on its share of every block."""
 
-from collections.abc import Callable
+from dataclasses import replace
 
-from teccl.exporters.lowering.blocks import Block, Step
+import numpy as np
+
 from teccl.exporters.lowering.build import Built
-from teccl.exporters.lowering.layout import SCRATCH, Place, offset_of
+from teccl.exporters.lowering.layout import SCRATCH, offset_of
+from teccl.exporters.lowering.steps import KINDS, Steps
+from teccl.exporters.lowering.transfers import Integers
 
 
-def replicate(built: Built, instances: int) -> tuple[list[Block], list[int]]:
-    """Return the blocks of all instances, and the sizes of the scratch buffers.
+def replicate(built: Built, instances: int) -> Built:
+    """Return the program of all instances.
 
     Every block of data is cut into `instances` shares, and the j-th copy of the program works on
     the j-th share of each, on channels of its own.
     """
     if instances == 1:
-        return built.blocks, built.scratch
-    blocks = [block for share in range(instances) for block in _copy_of(built, share, instances)]
-    return blocks, [size * instances for size in built.scratch]
+        return built
+    shares = [_copy_of(built, share, instances) for share in range(instances)]
+    starts = np.arange(instances) * len(built.steps.waits)
+    ends = [steps.first_wait[1:] + start for steps, start in zip(shares, starts, strict=True)]
+    return replace(
+        built,
+        blocks=[
+            replace(block, channel=block.channel * instances + share)
+            for share in range(instances)
+            for block in built.blocks
+        ],
+        steps=Steps(
+            kind=np.concatenate([steps.kind for steps in shares]),
+            block=np.concatenate([steps.block for steps in shares]),
+            place=np.concatenate([steps.place for steps in shares]),
+            count=np.concatenate([steps.count for steps in shares]),
+            source=np.concatenate([steps.source for steps in shares]),
+            target=np.concatenate([steps.target for steps in shares]),
+            first_wait=np.concatenate([[0], *ends]),
+            waits=np.concatenate([steps.waits for steps in shares]),
+        ),
+        layout=built.layout.scaled(instances),
+        scratch=[size * instances for size in built.scratch],
+    )
 
 
-def _copy_of(built: Built, share: int, instances: int) -> list[Block]:
+def _copy_of(built: Built, share: int, instances: int) -> Steps:
     """One instance: steps with new addresses that wait for each other as the old ones do."""
-    pieces = built.layout.pieces
+    steps, pieces = built.steps, built.layout.pieces
+    scratch = np.array(built.scratch)
 
-    def moved(place: Place, rank: int) -> Place:
-        if place >= SCRATCH:
-            return place + share * built.scratch[rank]
-        block, position = divmod(offset_of(place), pieces)
-        return place - offset_of(place) + (block * instances + share) * pieces + position
+    def moved(place: Integers, rank: Integers) -> Integers:
+        block, position = np.divmod(offset_of(place), pieces)
+        inside = place - offset_of(place) + (block * instances + share) * pieces + position
+        return np.where(place >= SCRATCH, place + share * scratch[rank], inside)
 
-    steps: dict[int, Step] = {}
-    blocks = [_moved_block(block, share, instances, moved, steps) for block in built.blocks]
-    for old_block in built.blocks:
-        for old in old_block.steps:
-            steps[id(old)].waits = [steps[id(wait)] for wait in old.waits]
-    return blocks
-
-
-def _moved_block(
-    block: Block,
-    share: int,
-    instances: int,
-    moved: Callable[[Place, int], Place],
-    steps: dict[int, Step],
-) -> Block:
-    copy = Block(block.rank, block.send, block.recv, block.channel * instances + share, [])
-    for old in block.steps:
-        # A send names the receiver's place and a pure receive the sender's.
-        source_rank = block.recv if old.kind == "r" else block.rank
-        target_rank = block.send if old.kind == "s" else block.rank
-        step = Step(
-            old.kind,
-            old.order,
-            old.count,
-            moved(old.source, source_rank),
-            moved(old.target, target_rank),
-            is_awaited=old.is_awaited,
-            block=copy,
-        )
-        steps[id(old)] = step
-        copy.steps.append(step)
-    return copy
+    blocks = [(block.rank, block.send, block.recv) for block in built.blocks]
+    rank, send, recv = np.array(blocks).T[:, steps.block]
+    # A send names the receiver's place and a pure receive the sender's.
+    return replace(
+        steps,
+        block=steps.block + share * len(built.blocks),
+        source=moved(steps.source, np.where(steps.kind == KINDS.index("r"), recv, rank)),
+        target=moved(steps.target, np.where(steps.kind == KINDS.index("s"), send, rank)),
+        waits=steps.waits + share * len(steps.kind),
+    )

@@ -4,8 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
+import numpy as np
+
 from teccl.demand import Collective
 from teccl.errors import ExportError
+from teccl.exporters.lowering.transfers import Integers
 
 SUPPORTED = (
     Collective.ALLGATHER,
@@ -22,15 +25,20 @@ SUPPORTED = (
 Place = int
 _SHIFT = 20
 INPUT, OUTPUT, SCRATCH = (number << _SHIFT for number in range(3))
+# In place of a place where there is none; it is nobody's neighbour.
+NOWHERE = -1
 
 
-def buffer_of(place: Place) -> str:
-    """The letter of a place's buffer."""
-    return "ios"[place >> _SHIFT]
+LETTERS = "ios"
 
 
-def offset_of(place: Place) -> int:
-    """The chunk's index in its buffer."""
+def buffer_index(place: Integers) -> Integers:
+    """The buffers of places, as indices of `LETTERS`."""
+    return place >> _SHIFT
+
+
+def offset_of(place: Integers) -> Integers:
+    """The chunks' indices in their buffers."""
     return place & ((1 << _SHIFT) - 1)
 
 
@@ -51,9 +59,11 @@ class Layout:
     collective, ranks, pieces, root, in_place
         The call.
     own
-        Place of a rank's own data of (block, piece); meaningless where it has none.
+        Places of ranks' own data of (block, position), as arrays; meaningless where they have
+        none, `NOWHERE` where it must first be copied to scratch, because its own place is
+        overwritten while it waits.
     home
-        Place of what arrives at a rank of (block, piece), None where it needs scratch.
+        Places of what arrives at ranks of (block, position), `NOWHERE` where it needs scratch.
     copies
         What a rank copies for itself.
     sizes
@@ -67,8 +77,8 @@ class Layout:
     pieces: int
     root: int
     in_place: bool
-    own: Callable[[int, int, int], Place | None]
-    home: Callable[[int, int, int], Place | None]
+    own: "_Where"
+    home: "_Where"
     copies: Callable[[int], list[Copy]]
     sizes: tuple[int, int]
     loop: int
@@ -85,11 +95,7 @@ class Layout:
 def layout_of(
     collective: Collective, *, ranks: int, pieces: int, root: int, in_place: bool
 ) -> Layout:
-    """Lay a collective out.
-
-    `own` returning None means that the data must first be copied to scratch, because its own
-    place is overwritten while it waits.
-    """
+    """Lay a collective out."""
     n, c = ranks, pieces
 
     def none(_: int) -> list[Copy]:
@@ -119,15 +125,15 @@ def layout_of(
         )
     if collective is Collective.ALLTOALL:
         return build(
-            lambda _r, b, q: None if in_place else INPUT + b % n * c + q,
-            lambda r, b, q: OUTPUT + b // n * c + q if b % n == r else None,
+            lambda _r, b, q: np.full_like(b, NOWHERE) if in_place else INPUT + b % n * c + q,
+            lambda r, b, q: np.where(b % n == r, OUTPUT + b // n * c + q, NOWHERE),
             lambda r: [Copy(INPUT + r * c, OUTPUT + r * c, c)],
             (n * c, n * c),
         )
     if collective is Collective.REDUCESCATTER:
         return build(
-            lambda r, b, q: OUTPUT + q if in_place and b == r else INPUT + b * c + q,
-            lambda r, b, q: OUTPUT + q if b == r else None,
+            lambda r, b, q: np.where((b == r) & in_place, OUTPUT + q, INPUT + b * c + q),
+            lambda r, b, q: np.where(b == r, OUTPUT + q, NOWHERE),
             none,
             (n * c, c),
         )
@@ -147,8 +153,8 @@ def layout_of(
         )
     if collective is Collective.REDUCE:
         return build(
-            lambda r, _b, q: (here if r == root else INPUT) + q,
-            lambda r, _b, q: OUTPUT + q if r == root else None,
+            lambda r, _b, q: np.where(r == root, here, INPUT) + q,
+            lambda r, _b, q: np.where(r == root, OUTPUT + q, NOWHERE),
             none,
             (c, c),
         )
@@ -156,5 +162,5 @@ def layout_of(
     raise ExportError(f"programs know no {collective.value}; export one of {known}")
 
 
-_Where = Callable[[int, int, int], Place | None]
+_Where = Callable[[Integers, Integers, Integers], Integers]
 _Copies = Callable[[int], list[Copy]]

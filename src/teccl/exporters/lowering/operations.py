@@ -1,17 +1,19 @@
 """Operations: transfers of neighbouring chunks on one connection, joined, with their addresses."""
 
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from teccl.exporters.lowering.layout import INPUT, OUTPUT, SCRATCH, Copy, Layout, Place
+import numpy as np
+
+from teccl.exporters.lowering.layout import INPUT, NOWHERE, OUTPUT, SCRATCH, Copy, Layout
 from teccl.exporters.lowering.levels import History
 from teccl.exporters.lowering.limits import DoesNotFit, Limits
-from teccl.exporters.lowering.transfers import Transfers
+from teccl.exporters.lowering.transfers import Flags, Integers, Transfers
 
 
-class Operation(NamedTuple):
-    """Neighbouring chunks that go from one GPU to another in one step of each.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operations:
+    """Neighbouring chunks that go from one GPU to another in one step of each, in global order.
 
     Parameters
     ----------
@@ -24,31 +26,30 @@ class Operation(NamedTuple):
     target
         Where the receiver puts them.
     local
-        What the receiver combines them with, None where it only stores.
-    sent, received
-        Places of both ends in the global order.
+        What the receiver combines them with, `NOWHERE` where it only stores.
+    received
+        Place in the global order after whose send the operation is received.
     position
         Where in its block the first chunk lies.
+    copies
+        What each rank copies for itself.
+    scratch
+        Chunks of scratch by rank.
     """
 
-    src: int
-    dst: int
-    length: int
-    source: Place
-    target: Place
-    local: Place | None
-    sent: int
-    received: int
-    position: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Operations:
-    """All operations in the order of `sent`, copies that GPUs make, and scratch sizes by rank."""
-
-    items: list[Operation]
+    src: Integers
+    dst: Integers
+    length: Integers
+    source: Integers
+    target: Integers
+    local: Integers
+    received: Integers
+    position: Integers
     copies: list[list[Copy]]
     scratch: list[int]
+
+    def __len__(self) -> int:
+        return len(self.src)
 
 
 class Plan(NamedTuple):
@@ -56,9 +57,9 @@ class Plan(NamedTuple):
 
     transfers: Transfers
     history: History
-    level: list[int]
-    block: list[int]
-    position: list[int]
+    level: Integers
+    block: Integers
+    position: Integers
 
 
 def operations_of(plan: Plan, layout: Layout, limits: Limits, *, whole_blocks: bool) -> Operations:
@@ -75,189 +76,179 @@ def operations_of(plan: Plan, layout: Layout, limits: Limits, *, whole_blocks: b
     whole_blocks
         Whether an operation may reach from one block into the next.
     """
-    return _Joiner(plan, layout, limits, whole_blocks).run()
-
-
-class _Member(NamedTuple):
-    """One transfer with its addresses, in the order in which neighbours stand side by side."""
-
-    target: Place
-    source: Place
-    local: Place
-    transfer: int
-
-
-# In place of an address where there is none; it is nobody's neighbour, not even its own.
-_NOWHERE = -1
-
-
-class _Joiner:
-    """Walks over levels, keeping track of where every GPU's current copy of a chunk lies."""
-
-    def __init__(self, plan: Plan, layout: Layout, limits: Limits, whole_blocks: bool) -> None:
-        self.plan, self.layout, self.limits = plan, layout, limits
-        self.whole_blocks = whole_blocks
-        self.scratch, self.sizes = self._scratch_places()
-        # Where the current copy of a chunk lies, once something has arrived.
-        self.current: dict[tuple[int, int], Place] = {}
-        self.number_of = [0] * len(plan.transfers)
-
-    def run(self) -> Operations:
-        """Build all operations."""
-        transfers = self.plan.transfers
-        groups: dict[int, dict[tuple[int, int], list[int]]] = defaultdict(dict)
-        for t, level in enumerate(self.plan.level):
-            connection = (transfers.src[t], transfers.dst[t])
-            groups[level].setdefault(connection, []).append(t)
-        items: list[Operation] = []
-        for level in sorted(groups):
-            # What leaves in a level was there before anything of the level arrives.
-            source = {
-                t: self._current(transfers.src[t], transfers.chunk[t])
-                for members in groups[level].values()
-                for t in members
-            }
-            for (src, dst), members in groups[level].items():
-                for run in self._runs([self._member(t, source[t]) for t in members]):
-                    for member in run:
-                        self.number_of[member.transfer] = len(items)
-                    items.append(self._operation(src, dst, run, len(items)))
-        copies = [self._own_copies(rank) for rank in range(self.layout.ranks)]
-        self._receive_after_what_they_follow(items)
-        _receive_in_order(items)
-        return Operations(items=items, copies=copies, scratch=self.sizes)
-
-    def _scratch_places(self) -> tuple[dict[tuple[int, int], Place], list[int]]:
-        """Number the chunks that need scratch at each rank, neighbours side by side."""
-        layout, transfers = self.layout, self.plan.transfers
-        block, position = self.plan.block, self.plan.position
-        needing: list[set[tuple[int, int, int]]] = [set() for _ in range(layout.ranks)]
-        for src, dst, chunk in zip(transfers.src, transfers.dst, transfers.chunk, strict=True):
-            b, q = block[chunk], position[chunk]
-            if layout.home(dst, b, q) is None:
-                needing[dst].add((b, q, chunk))
-            if layout.own(src, b, q) is None:
-                needing[src].add((b, q, chunk))
-        places = {
-            (rank, chunk): SCRATCH + offset
-            for rank, chunks in enumerate(needing)
-            for offset, (_, _, chunk) in enumerate(sorted(chunks))
-        }
-        sizes = [len(chunks) for chunks in needing]
-        if max(sizes) > self.limits.offset:
-            raise DoesNotFit(
-                f"{max(sizes)} chunks of scratch are more than offsets reach ({self.limits.offset})"
-            )
-        return places, sizes
-
-    def _home(self, rank: int, chunk: int) -> Place:
-        """Where arrivals of a chunk are kept."""
-        home = self.layout.home(rank, self.plan.block[chunk], self.plan.position[chunk])
-        return self.scratch[rank, chunk] if home is None else home
-
-    def _current(self, rank: int, chunk: int) -> Place:
-        """Where a rank's copy of a chunk lies now."""
-        place = self.current.get((rank, chunk))
-        if place is None:
-            place = self.layout.own(rank, self.plan.block[chunk], self.plan.position[chunk])
-        return self.scratch[rank, chunk] if place is None else place
-
-    def _member(self, t: int, source: Place) -> _Member:
-        """Give a transfer its addresses; from now on its receiver's copy lies at home."""
-        transfers = self.plan.transfers
-        dst, chunk = transfers.dst[t], transfers.chunk[t]
-        local = self._current(dst, chunk) if transfers.merges[t] else _NOWHERE
-        home = self.current[dst, chunk] = self._home(dst, chunk)
-        return _Member(home, source, local, t)
-
-    def _runs(self, members: list[_Member]) -> list[list[_Member]]:
-        """Cut the members of one level and connection into neighbouring chunks."""
-        if len(members) == 1:
-            return [members]
-        members.sort()
-        runs = [[members[0]]]
-        for member in members[1:]:
-            if len(runs[-1]) < self.limits.count and self._follows(runs[-1][-1], member):
-                runs[-1].append(member)
-            else:
-                runs.append([member])
-        # Transfers are numbered in the order of their start.
-        return sorted(runs, key=lambda run: min(member.transfer for member in run))
-
-    def _follows(self, before: _Member, after: _Member) -> bool:
-        """Whether a chunk is the neighbour of another everywhere."""
-        neighbours = (
-            before.target + 1 == after.target
-            and before.source + 1 == after.source
-            and (
-                before.local + 1 == after.local
-                if before.local != _NOWHERE
-                else after.local == _NOWHERE
-            )
+    transfers = plan.transfers
+    scratch = _Scratch(plan, layout)
+    if max(scratch.sizes) > limits.offset:
+        raise DoesNotFit(
+            f"{max(scratch.sizes)} chunks of scratch are more than offsets reach ({limits.offset})"
         )
-        if not neighbours or self.whole_blocks:
-            return neighbours
-        chunk, block = self.plan.transfers.chunk, self.plan.block
-        return block[chunk[before.transfer]] == block[chunk[after.transfer]]
+    group = _groups(plan, layout.ranks)
+    addresses = _addresses(plan, scratch, group)
+    order = np.lexsort((*addresses[::-1], group))
+    follows = _follow(addresses[:, order], group[order])
+    if not whole_blocks:
+        follows &= np.diff(plan.block[transfers.chunk[order]], prepend=-1) == 0
+    first = np.flatnonzero(_cut(follows, limits.count))
+    # Transfers are numbered in the order of their start; so are operations of one level.
+    rank_of = np.lexsort((np.minimum.reduceat(order, first), group[order[first]]))
+    number = np.empty(len(transfers), dtype=np.int64)
+    length = np.diff(first, append=len(order))
+    number[order] = np.repeat(np.argsort(rank_of), length)
+    leader = order[first][rank_of]
+    target, source, local = addresses[:, leader]
+    return Operations(
+        src=transfers.src[leader],
+        dst=transfers.dst[leader],
+        length=length[rank_of],
+        source=source,
+        target=target,
+        local=local,
+        received=_received(plan, number, transfers.src[leader], transfers.dst[leader]),
+        position=plan.position[transfers.chunk[leader]],
+        copies=[
+            _own_copies(rank, layout, scratch.at(rank), limits.count, whole_blocks=whole_blocks)
+            for rank in range(layout.ranks)
+        ],
+        scratch=scratch.sizes,
+    )
 
-    def _operation(self, src: int, dst: int, run: list[_Member], number: int) -> Operation:
-        first = run[0]
-        return Operation(
-            src=src,
-            dst=dst,
-            length=len(run),
-            source=first.source,
-            target=first.target,
-            local=None if first.local == _NOWHERE else first.local,
-            sent=number,
-            received=number,
-            position=self.plan.position[self.plan.transfers.chunk[first.transfer]],
-        )
 
-    def _own_copies(self, rank: int) -> list[Copy]:
-        """What a rank copies for itself, in steps of allowed length."""
-        return [
-            Copy(
-                copy.source + done,
-                copy.target + done,
-                min(self.limits.count, copy.length - done),
-            )
-            for copy in (*self.layout.copies(rank), *self._staged(rank))
-            for done in range(0, copy.length, self.limits.count)
+class _Scratch:
+    """Where chunks lie, with those that need scratch numbered, neighbours side by side."""
+
+    def __init__(self, plan: Plan, layout: Layout) -> None:
+        self.plan, self.layout = plan, layout
+        transfers = plan.transfers
+        needing = [
+            self._keys(ranks, transfers.chunk)[where(*self._names(ranks, transfers.chunk)) < 0]
+            for ranks, where in ((transfers.dst, layout.home), (transfers.src, layout.own))
         ]
+        self.keys = np.unique(np.concatenate(needing))
+        self.per_rank = (int(plan.block.max()) + 1) * layout.pieces
+        edges = np.arange(layout.ranks + 1) * self.per_rank
+        self.first = np.searchsorted(self.keys, edges)
+        self.sizes: list[int] = np.diff(self.first).tolist()
 
-    def _staged(self, rank: int) -> list[Copy]:
-        """Copies to scratch of own data whose place will be overwritten while it waits."""
-        n, c = self.layout.ranks, self.layout.pieces
-        if self.layout.own(rank, rank * n, 0) is not None:
-            return []
-        copies: list[Copy] = []
-        for (owner, chunk), scratch in self.scratch.items():
-            block = self.plan.block[chunk]
-            if owner != rank or block // n != rank:
-                continue
-            source = OUTPUT + block % n * c + self.plan.position[chunk]
-            last = copies[-1] if copies else Copy(INPUT, INPUT, 0)
-            follows = last.source + last.length == source and last.target + last.length == scratch
-            if follows and (self.whole_blocks or source % c):
-                copies[-1] = last._replace(length=last.length + 1)
-            else:
-                copies.append(Copy(source, scratch, 1))
-        return copies
+    def _names(self, rank: Integers, chunk: Integers) -> tuple[Integers, Integers, Integers]:
+        return rank, self.plan.block[chunk], self.plan.position[chunk]
 
-    def _receive_after_what_they_follow(self, items: list[Operation]) -> None:
-        """Let an operation be received after the sends from the place that it changes."""
-        for earlier, later in self.plan.history.followers:
-            number, due = self.number_of[later], self.number_of[earlier]
-            if items[number].received < due:
-                items[number] = items[number]._replace(received=due)
+    def _keys(self, rank: Integers, chunk: Integers) -> Integers:
+        """A number for every chunk at every rank, in the order in which they would lie."""
+        blocks = int(self.plan.block.max()) + 1
+        block, position = self.plan.block[chunk], self.plan.position[chunk]
+        return (rank * blocks + block) * self.layout.pieces + position
+
+    def _placed(self, place: Integers, rank: Integers, chunk: Integers) -> Integers:
+        """Replace places that there are none by such in scratch."""
+        missing = np.flatnonzero(place < 0)
+        keys = self._keys(rank[missing], chunk[missing])
+        place = place.copy()
+        place[missing] = SCRATCH + np.searchsorted(self.keys, keys) - self.first[rank[missing]]
+        return place
+
+    def own(self, rank: Integers, chunk: Integers) -> Integers:
+        """Where ranks keep their own data of chunks."""
+        return self._placed(self.layout.own(*self._names(rank, chunk)), rank, chunk)
+
+    def home(self, rank: Integers, chunk: Integers) -> Integers:
+        """Where ranks keep arrivals of chunks."""
+        return self._placed(self.layout.home(*self._names(rank, chunk)), rank, chunk)
+
+    def at(self, rank: int) -> list[tuple[int, int]]:
+        """Block and position of what a rank has in scratch, in order."""
+        keys = self.keys[self.first[rank] : self.first[rank + 1]] - rank * self.per_rank
+        return [divmod(key, self.layout.pieces) for key in keys.tolist()]
 
 
-def _receive_in_order(items: list[Operation]) -> None:
-    """Let each connection deliver in the order in which it was given."""
-    latest: dict[tuple[int, int], int] = {}
-    for number, item in enumerate(items):
-        due = max(item.received, latest.get((item.src, item.dst), 0))
-        if due != item.received:
-            items[number] = item._replace(received=due)
-        latest[item.src, item.dst] = due
+def _groups(plan: Plan, ranks: int) -> Integers:
+    """Number the transfers of one level and connection, by level, then by their first start."""
+    transfers = plan.transfers
+    connection = transfers.src * ranks + transfers.dst
+    names, first, group = np.unique(
+        plan.level * ranks**2 + connection, return_index=True, return_inverse=True
+    )
+    order = np.lexsort((first, names // ranks**2))
+    return np.argsort(order)[group]
+
+
+def _addresses(plan: Plan, scratch: _Scratch, group: Integers) -> Integers:
+    """Target, source and local place of every transfer.
+
+    A GPU's copy of a chunk lies where its own data lies until something arrives, then at home.
+    """
+    src, dst, chunk = plan.transfers.src, plan.transfers.dst, plan.transfers.chunk
+    home = scratch.home(dst, chunk)
+    has_arrived = plan.history.feeder_count > 0
+    source = np.where(has_arrived, scratch.home(src, chunk), scratch.own(src, chunk))
+    order = np.argsort(group, kind="stable")
+    cell = dst * len(plan.block) + chunk
+    _, first = np.unique(cell[order], return_index=True)
+    local = home.copy()
+    local[order[first]] = scratch.own(dst[order[first]], chunk[order[first]])
+    local[~plan.transfers.merges] = NOWHERE
+    return np.stack([home, source, local])
+
+
+def _follow(addresses: Integers, group: Integers) -> Flags:
+    """Say of each transfer whether it is everywhere the neighbour of the one before it."""
+    steps = np.diff(addresses, axis=1)
+    stores = addresses[2] == NOWHERE
+    beside = np.where(stores[1:] | stores[:-1], stores[1:] & stores[:-1], steps[2] == 1)
+    same = (np.diff(group) == 0) & (steps[0] == 1) & (steps[1] == 1) & beside
+    return np.concatenate([[False], same])
+
+
+def _cut(follows: Flags, most: int) -> Flags:
+    """Say which transfers begin an operation, where none may have more than so many."""
+    places = np.arange(len(follows))
+    begin = np.maximum.accumulate(np.where(follows, 0, places))
+    return (places - begin) % most == 0
+
+
+def _received(plan: Plan, number: Integers, src: Integers, dst: Integers) -> Integers:
+    """Places after which operations are received.
+
+    That is after the sends from the place that one changes, and in each connection's order.
+    """
+    received = np.arange(len(src))
+    earlier, later = plan.history.followers.T
+    np.maximum.at(received, number[later], number[earlier])
+    _, connection = np.unique(src * (int(dst.max()) + 1) + dst, return_inverse=True)
+    order = np.argsort(connection, kind="stable")
+    offset = connection[order] * len(src)
+    received[order] = np.maximum.accumulate(received[order] + offset) - offset
+    return received
+
+
+def _own_copies(
+    rank: int, layout: Layout, scratch: list[tuple[int, int]], most: int, *, whole_blocks: bool
+) -> list[Copy]:
+    """What a rank copies for itself, in steps of allowed length."""
+    staged = _staged(rank, layout, scratch, whole_blocks=whole_blocks)
+    return [
+        Copy(copy.source + done, copy.target + done, min(most, copy.length - done))
+        for copy in (*layout.copies(rank), *staged)
+        for done in range(0, copy.length, most)
+    ]
+
+
+def _staged(
+    rank: int, layout: Layout, scratch: list[tuple[int, int]], *, whole_blocks: bool
+) -> list[Copy]:
+    """Copies to scratch of own data whose place will be overwritten while it waits."""
+    n, c = layout.ranks, layout.pieces
+    owned = (np.array([rank]), np.array([rank * n]), np.array([0]))
+    if layout.own(*owned)[0] != NOWHERE:
+        return []
+    copies: list[Copy] = []
+    for place, (block, position) in enumerate(scratch):
+        if block // n != rank:
+            continue
+        source, target = OUTPUT + block % n * c + position, SCRATCH + place
+        last = copies[-1] if copies else Copy(INPUT, INPUT, 0)
+        follows = last.source + last.length == source and last.target + last.length == target
+        if follows and (whole_blocks or position):
+            copies[-1] = last._replace(length=last.length + 1)
+        else:
+            copies.append(Copy(source, target, 1))
+    return copies

@@ -3,61 +3,82 @@
 from collections import defaultdict
 from collections.abc import Mapping
 
-from teccl.exporters.lowering.blocks import Block, Step
-from teccl.exporters.lowering.layout import Layout, buffer_of, offset_of
+import numpy as np
+
+from teccl.exporters.lowering.build import Built
+from teccl.exporters.lowering.layout import LETTERS, buffer_index, offset_of
+from teccl.exporters.lowering.steps import KINDS
 
 
-def program_text(
-    blocks: list[Block], layout: Layout, scratch: list[int], attributes: Mapping[str, object]
-) -> str:
+def program_text(built: Built, attributes: Mapping[str, object]) -> str:
     """Write a program; equal programs give equal text."""
-    by_rank: dict[int, list[Block]] = defaultdict(list)
-    for block in blocks:
-        by_rank[block.rank].append(block)
+    by_rank: dict[int, list[int]] = defaultdict(list)
+    for index, block in enumerate(built.blocks):
+        by_rank[block.rank].append(index)
     lines = [f"<algo {_attributes(attributes)}>"]
-    for rank in range(layout.ranks):
-        own = sorted(by_rank[rank], key=lambda b: (b.channel, b.send < 0, b.send, b.recv))
-        for number, block in enumerate(own):
-            block.id = number
-        sizes = {"i_chunks": layout.sizes[0], "o_chunks": layout.sizes[1]}
-        lines.append(f"  <gpu {_attributes({'id': rank, **sizes, 's_chunks': scratch[rank]})}>")
-        numbers = {id(step): number for block in own for step, number in _numbered(block)}
-        for block in own:
-            lines += _block_lines(block, numbers)
+    names = [0] * len(built.blocks)
+    for own in by_rank.values():
+        own.sort(key=lambda index: _sort_key(built, index))
+        for number, index in enumerate(own):
+            names[index] = number
+    steps = _step_lines(built, names)
+    sizes = {"i_chunks": built.layout.sizes[0], "o_chunks": built.layout.sizes[1]}
+    for rank in range(built.layout.ranks):
+        gpu = {"id": rank, **sizes, "s_chunks": built.scratch[rank]}
+        lines.append(f"  <gpu {_attributes(gpu)}>")
+        for index in by_rank[rank]:
+            block = built.blocks[index]
+            tb = {"id": names[index], "send": block.send, "recv": block.recv, "chan": block.channel}
+            lines += [f"    <tb {_attributes(tb)}>", *steps[index], "    </tb>"]
         lines.append("  </gpu>")
     lines.append("</algo>")
     return "\n".join(lines) + "\n"
 
 
-def _numbered(block: Block) -> list[tuple[Step, int]]:
-    """Steps with their numbers in the file, where further dependencies take numbers too."""
-    found, number = [], -1
-    for step in block.steps:
-        number += max(1, len(step.waits))
-        found.append((step, number))
-    return found
+def _sort_key(built: Built, index: int) -> tuple[int, ...]:
+    block = built.blocks[index]
+    return (block.channel, block.send < 0, block.send, block.recv)
 
 
-def _block_lines(block: Block, numbers: dict[int, int]) -> list[str]:
-    names = {"id": block.id, "send": block.send, "recv": block.recv, "chan": block.channel}
-    lines = [f"    <tb {_attributes(names)}>"]
-    for step, number in _numbered(block):
-        waits = [(w.block.id, numbers[id(w)]) for w in step.waits if w.block is not None]
-        waits.sort()
-        first = number - max(0, len(waits) - 1)
-        for extra, (depid, deps) in enumerate(waits[:-1]):
-            lines.append(
-                f'      <step s="{first + extra}" type="nop" srcbuf="i" srcoff="-1" dstbuf="o" '
-                f'dstoff="-1" cnt="0" depid="{depid}" deps="{deps}" hasdep="0"/>'
-            )
-        depid, deps = waits[-1] if waits else (-1, -1)
-        lines.append(
-            f'      <step s="{number}" type="{step.kind}" srcbuf="{buffer_of(step.source)}" '
-            f'srcoff="{offset_of(step.source)}" dstbuf="{buffer_of(step.target)}" '
-            f'dstoff="{offset_of(step.target)}" cnt="{step.count}" depid="{depid}" deps="{deps}" '
-            f'hasdep="{int(step.is_awaited)}"/>'
+def _step_lines(built: Built, names: list[int]) -> list[list[str]]:
+    """Lines of every block's steps; further waits of a step are steps before it."""
+    steps = built.steps
+    order = np.argsort(steps.block, kind="stable")
+    taken = np.cumsum(steps.lines[order])
+    before = np.concatenate([[0], taken])[np.searchsorted(steps.block[order], steps.block)]
+    number = np.empty_like(taken)
+    number[order] = taken - 1
+    number -= before
+    awaited = np.zeros(len(number), dtype=np.int64)
+    awaited[steps.waits] = 1
+    waited = list(
+        zip(
+            np.array(names)[steps.block[steps.waits]].tolist(),
+            number[steps.waits].tolist(),
+            strict=True,
         )
-    lines.append("    </tb>")
+    )
+    columns = (
+        *(steps.block, number, steps.first_wait[:-1], steps.first_wait[1:], steps.kind),
+        *(buffer_index(steps.source), offset_of(steps.source)),
+        *(buffer_index(steps.target), offset_of(steps.target), steps.count, awaited),
+    )
+    lines: list[list[str]] = [[] for _ in built.blocks]
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    for block, s, first, last, kind, srcbuf, srcoff, dstbuf, dstoff, cnt, hasdep in rows:
+        depid = deps = -1
+        if last > first:
+            *more, (depid, deps) = sorted(waited[first:last])
+            for place, (other, step) in enumerate(more, s - len(more)):
+                lines[block].append(
+                    f'      <step s="{place}" type="nop" srcbuf="i" srcoff="-1" dstbuf="o" '
+                    f'dstoff="-1" cnt="0" depid="{other}" deps="{step}" hasdep="0"/>'
+                )
+        lines[block].append(
+            f'      <step s="{s}" type="{KINDS[kind]}" srcbuf="{LETTERS[srcbuf]}" '
+            f'srcoff="{srcoff}" dstbuf="{LETTERS[dstbuf]}" dstoff="{dstoff}" cnt="{cnt}" '
+            f'depid="{depid}" deps="{deps}" hasdep="{hasdep}"/>'
+        )
     return lines
 
 

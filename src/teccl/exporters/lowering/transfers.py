@@ -4,13 +4,32 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from teccl.errors import ExportError
+from teccl.problem import Problem
 from teccl.schedule import Schedule
 from teccl.schedule.timing import send_times
 
-# What happens to a GPU's copy of a chunk at one instant, in this order.
-MERGE, REPLACE, SEND = range(3)
+Integers = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Events:
+    """Sends and arrivals, sorted by chunk, time, what happens, and transfer.
+
+    Parameters
+    ----------
+    transfer, action
+        Of every event; actions are those of `kernels`.
+    first
+        Place of each chunk's first event, and of the end.
+    """
+
+    transfer: Integers
+    action: Integers
+    first: Integers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,37 +48,37 @@ class Transfers:
         Whether the receiver combines what arrives with what it has; otherwise it stores it.
     """
 
-    src: list[int]
-    dst: list[int]
-    chunk: list[int]
-    start: list[int]
-    arrival: list[int]
-    merges: list[bool]
+    src: Integers
+    dst: Integers
+    chunk: Integers
+    start: Integers
+    arrival: Integers
+    merges: Flags
 
     def __len__(self) -> int:
         return len(self.src)
 
-    def events(self) -> list[tuple[int, int, int]]:
-        """All sends and arrivals in order: time, what happens, transfer."""
-        count = len(self)
-        time = np.array([*self.start, *self.arrival], dtype=np.int64)
-        arrives = np.where(np.array(self.merges, dtype=bool), MERGE, REPLACE)
-        action = np.concatenate([np.full(count, SEND), arrives])
-        transfer = np.tile(np.arange(count), 2)
-        order = np.lexsort((transfer, action, time))
-        return list(
-            zip(time[order].tolist(), action[order].tolist(), transfer[order].tolist(), strict=True)
-        )
+    def events(self, num_chunks: int) -> Events:
+        """All sends and arrivals of every chunk."""
+        from teccl.exporters.lowering.kernels import MERGE, REPLACE, SEND
 
-    def take(self, kept: list[int]) -> "Transfers":
+        count = len(self)
+        time = np.concatenate([self.start, self.arrival])
+        action = np.concatenate([np.full(count, SEND), np.where(self.merges, MERGE, REPLACE)])
+        transfer, chunk = np.tile(np.arange(count), 2), np.tile(self.chunk, 2)
+        order = np.lexsort((transfer, action, time, chunk))
+        first = np.searchsorted(chunk[order], np.arange(num_chunks + 1))
+        return Events(transfer=transfer[order], action=action[order], first=first)
+
+    def take(self, kept: Integers | Flags) -> "Transfers":
         """Return some of the transfers."""
         return Transfers(
-            src=[self.src[t] for t in kept],
-            dst=[self.dst[t] for t in kept],
-            chunk=[self.chunk[t] for t in kept],
-            start=[self.start[t] for t in kept],
-            arrival=[self.arrival[t] for t in kept],
-            merges=[self.merges[t] for t in kept],
+            src=self.src[kept],
+            dst=self.dst[kept],
+            chunk=self.chunk[kept],
+            start=self.start[kept],
+            arrival=self.arrival[kept],
+            merges=self.merges[kept],
         )
 
 
@@ -71,75 +90,99 @@ def transfers_of(schedule: Schedule) -> Transfers:
     ExportError
         If data passes through a GPU that takes no part in the collective.
     """
+    problem = schedule.problem
     rows = _collapse(schedule)
-    rank = _ranks(schedule)
-    for node in {row[2] for row in rows} | {row[3] for row in rows}:
-        if node not in rank:
-            name = schedule.problem.topology.nodes[node].name
+    rows = rows[np.lexsort(rows.T[::-1])]
+    start, arrival, src, dst, chunk, merges = rows.T
+    rank = _ranks(problem)
+    for node in np.unique(rows[:, 2:4]):
+        if rank[node] < 0:
             raise ExportError(
-                f"{name} forwards data but takes no part in the collective; programs know the "
-                "communicator's ranks only, so solve for all ranks or remove its links"
+                f"{problem.topology.nodes[node].name} forwards data but takes no part in the "
+                "collective; programs know the communicator's ranks only, so solve for all ranks "
+                "or remove its links"
             )
-    rows.sort()
-    columns: list[list[int]] = [list(column) for column in zip(*rows, strict=True)] or [[]] * 6
-    start, arrival, src, dst, chunk, merges = columns
     transfers = Transfers(
-        src=[rank[node] for node in src],
-        dst=[rank[node] for node in dst],
-        chunk=chunk,
-        start=start,
-        arrival=arrival,
-        merges=[bool(m) for m in merges],
+        src=rank[src],
+        dst=rank[dst],
+        chunk=chunk.copy(),
+        start=start.copy(),
+        arrival=arrival.copy(),
+        merges=merges.astype(bool),
     )
-    return _prune(transfers, schedule, rank)
+    return transfers.take(_useful(transfers, problem, rank))
 
 
-def _ranks(schedule: Schedule) -> dict[int, int]:
-    """Place in the communicator of every node that takes part."""
-    topology, tenant = schedule.problem.topology, schedule.problem.demand.tenants[0]
-    members = tenant.members(topology.num_gpus)
-    return {int(topology.gpus[gpu]): place for place, gpu in enumerate(members)}
+def _ranks(problem: Problem) -> Integers:
+    """Place in the communicator of every node, -1 for those that take no part."""
+    topology = problem.topology
+    members = problem.demand.tenants[0].members(topology.num_gpus)
+    rank = np.full(len(topology.nodes), -1)
+    rank[topology.gpus[list(members)]] = np.arange(len(members))
+    return rank
 
 
-_Row = tuple[int, int, int, int, int, int]
+def _useful(transfers: Transfers, problem: Problem, rank: Integers) -> Flags:
+    """Leave out arrivals of what is there already and whatever leads to no destination."""
+    from teccl.exporters.lowering.kernels import useful
+
+    table = problem.chunks
+    holds = np.zeros((len(table.sets), int(rank.max()) + 1), dtype=bool)
+    for flags, nodes in zip(holds, table.sets, strict=True):
+        flags[rank[list(nodes)]] = True
+    events = transfers.events(len(table.reduce))
+    return useful(
+        events.transfer,
+        events.action,
+        events.first,
+        transfers.src,
+        transfers.dst,
+        table.reduce,
+        holds[table.source_set],
+        holds[table.destination_set],
+    )
 
 
-def _collapse(schedule: Schedule) -> list[_Row]:
+def _collapse(schedule: Schedule) -> Integers:
     """Rows (start, arrival, source, destination, chunk, merges) from GPU to GPU, by node."""
     topology, sends = schedule.problem.topology, schedule.sends
     src, dst = topology.link_src[sends["link"]], topology.link_dst[sends["link"]]
-    columns = (
-        sends["start_ps"].tolist(),
-        send_times(schedule).arrival_ps.tolist(),
-        src.tolist(),
-        dst.tolist(),
-        sends["chunk"].tolist(),
-        sends["reduce"].tolist(),
-    )
+    arrival = send_times(schedule).arrival_ps
+    columns = (sends["start_ps"], arrival, src, dst, sends["chunk"], sends["reduce"])
+    hops = np.stack([np.asarray(column, dtype=np.int64) for column in columns], axis=1)
     is_switch = np.array([node.is_switch for node in topology.nodes])
-    hops: list[_Row] = list(zip(*columns, strict=True))
-    direct = ~is_switch[src] & ~is_switch[dst]
-    if direct.all():
+    begins, ends = ~is_switch[src], ~is_switch[dst]
+    if (begins & ends).all():
         return hops
-    rows = [hops[i] for i in np.flatnonzero(direct)]
-    through = np.flatnonzero(~direct)
-    order = through[np.argsort(sends["transfer"][through], kind="stable")]
-    cuts = np.flatnonzero(np.diff(sends["transfer"][order])) + 1
+    _, passage = np.unique(sends["transfer"], return_inverse=True)
+    passage[begins & ends] = -1
+    roots = np.bincount(passage[begins & ~ends], minlength=int(passage.max()) + 1)
+    root_of = np.zeros(len(roots), dtype=np.int64)
+    root_of[passage[begins & ~ends]] = np.flatnonzero(begins & ~ends)
+    plain = np.flatnonzero(ends & ((passage < 0) | (roots[passage] == 1)))
+    rows = hops[plain]
+    through = passage[plain] >= 0
+    root = root_of[passage[plain[through]]]
+    rows[through, 0], rows[through, 2] = hops[root, 0], hops[root, 2]
+    merged = np.flatnonzero((passage >= 0) & (roots[passage] > 1))
+    order = merged[np.argsort(passage[merged], kind="stable")]
+    cuts = np.flatnonzero(np.diff(passage[order])) + 1
+    extra: list[_Row] = []
     for first, last in pairwise([0, *cuts.tolist(), len(order)]):
-        rows += _through_switches([hops[i] for i in order[first:last]], is_switch.tolist())
-    return rows
+        one = [tuple(hops[i].tolist()) for i in order[first:last]]
+        extra += _through_reducing_switches(one, is_switch.tolist())
+    return np.concatenate([rows, np.array(extra, dtype=np.int64).reshape(-1, 6)])
 
 
-def _through_switches(hops: list[_Row], is_switch: list[bool]) -> list[_Row]:
+_Row = tuple[int, ...]
+
+
+def _through_reducing_switches(hops: list[_Row], is_switch: list[bool]) -> list[_Row]:
     """Pair the GPUs at which one transfer begins with those at which it ends."""
-    roots = [hop for hop in hops if not is_switch[hop[2]]]
-    leaves = [hop for hop in hops if not is_switch[hop[3]]]
-    if len(roots) == 1:
-        start, node = roots[0][0], roots[0][2]
-        return [(start, leaf[1], node, *leaf[3:]) for leaf in leaves]
     rows: list[_Row] = []
-    for leaf in leaves:
-        rows += _merged_rows(leaf, _feeding(leaf, hops, is_switch))
+    for leaf in hops:
+        if not is_switch[leaf[3]]:
+            rows += _merged_rows(leaf, _feeding(leaf, hops, is_switch))
     return rows
 
 
@@ -170,37 +213,3 @@ def _merged_rows(leaf: _Row, feeding: list[_Row]) -> list[_Row]:
             first = stores and not rows
             rows.append((hop[0], arrival + (stores and not first), hop[2], node, chunk, not first))
     return rows
-
-
-def _prune(transfers: Transfers, schedule: Schedule, rank: dict[int, int]) -> Transfers:
-    """Drop arrivals of what is there already and whatever leads to no destination."""
-    table = schedule.problem.chunks
-    sets = [{rank[int(node)] for node in nodes} for nodes in table.sets]
-    source_set, wanted_set = table.source_set.tolist(), table.destination_set.tolist()
-    combined = table.reduce.tolist()
-    events = transfers.events()
-    held: set[tuple[int, int]] = set()
-    useless = set()
-    for _, action, t in events:
-        chunk, dst = transfers.chunk[t], transfers.dst[t]
-        if action == SEND or combined[chunk]:
-            continue
-        if (dst, chunk) in held or dst in sets[source_set[chunk]]:
-            useless.add(t)
-        held.add((dst, chunk))
-    # Backwards: a place is live while its content will still be wanted or sent.
-    live: dict[tuple[int, int], bool] = {}
-    kept: set[int] = set()
-    for _, action, t in reversed(events):
-        chunk = transfers.chunk[t]
-        place = (transfers.src[t] if action == SEND else transfers.dst[t], chunk)
-        if action == SEND:
-            if t in kept:
-                live[place] = True
-            continue
-        if t in useless:
-            continue
-        if live.get(place, place[0] in sets[wanted_set[chunk]]):
-            kept.add(t)
-            live[place] = action == MERGE
-    return transfers.take(sorted(kept))

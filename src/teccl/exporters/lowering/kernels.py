@@ -1,0 +1,450 @@
+"""Compiled inner loops of the lowering, over transfers and steps as arrays.
+
+Events are sorted by chunk, then time, what happens, and transfer: nothing that happens to a chunk
+concerns another. Functions are compiled on first use and cached on disk.
+"""
+
+import numba as nb
+import numpy as np
+
+# What happens to a GPU's copy of a chunk at one instant, in this order.
+MERGE, REPLACE, SEND = range(3)
+_NEVER = np.int64(1 << 62)
+
+
+@nb.njit(cache=True)
+def _grown(array):
+    bigger = np.empty(2 * len(array), dtype=array.dtype)
+    bigger[: len(array)] = array
+    return bigger
+
+
+@nb.njit(cache=True)
+def useful(events, action, first, src, dst, combined, is_source, is_wanted):
+    """Say which transfers bring something new that leads to a destination.
+
+    Parameters
+    ----------
+    events, action
+        Transfer and kind of every event.
+    first
+        Place of each chunk's first event, and of the end.
+    src, dst
+        Ranks of every transfer.
+    combined
+        Whether contributions to a chunk are combined.
+    is_source, is_wanted
+        By chunk and rank.
+    """
+    kept = np.zeros(len(src), dtype=np.bool_)
+    useless = np.zeros(len(src), dtype=np.bool_)
+    for chunk in range(len(first) - 1):
+        begin, end = first[chunk], first[chunk + 1]
+        if not combined[chunk]:
+            held = is_source[chunk].copy()
+            for e in range(begin, end):
+                t = events[e]
+                if action[e] != SEND:
+                    useless[t] = held[dst[t]]
+                    held[dst[t]] = True
+        # Backwards: a place is live while its content will still be wanted or sent.
+        live = is_wanted[chunk].copy()
+        for e in range(end - 1, begin - 1, -1):
+            t = events[e]
+            if action[e] == SEND:
+                if kept[t]:
+                    live[src[t]] = True
+            elif not useless[t] and live[dst[t]]:
+                kept[t] = True
+                live[dst[t]] = action[e] == MERGE
+    return kept
+
+
+@nb.njit(cache=True)
+def history(events, action, first, src, dst, start, arrival, merges, combined, ranks):
+    """Walk over the events of each chunk and note who uses what; see `History`."""
+    count = len(src)
+    available = np.zeros(count, dtype=np.int64)
+    needed = np.full(count, _NEVER)
+    quiet = np.zeros(count, dtype=np.int64)
+    feeder_first = np.zeros(count, dtype=np.int64)
+    feeder_count = np.zeros(count, dtype=np.int64)
+    feeders = np.empty(max(16, count), dtype=np.int64)
+    num_feeders = 0
+    followers = np.empty(max(16, count), dtype=np.int64)
+    num_followers = 0
+    successors = np.empty(16, dtype=np.int64)
+    num_successors = 0
+    most = 0
+    for chunk in range(len(first) - 1):
+        most = max(most, first[chunk + 1] - first[chunk])
+    # Transfers of one chunk are numbered, so that a set of them is a row of bits.
+    number = np.zeros(count, dtype=np.int64)
+    lineage = np.zeros((most // 2 + 1, most // 128 + 1), dtype=np.uint64)
+    arrived = np.empty((ranks, most), dtype=np.int64)
+    sent = np.empty((ranks, most), dtype=np.int64)
+    num_arrived = np.zeros(ranks, dtype=np.int64)
+    num_sent = np.zeros(ranks, dtype=np.int64)
+    last = np.zeros(ranks, dtype=np.int64)
+    for chunk in range(len(first) - 1):
+        num_arrived[:] = 0
+        num_sent[:] = 0
+        last[:] = 0
+        lineage[:] = 0
+        seen = 0
+        for e in range(first[chunk], first[chunk + 1]):
+            t = events[e]
+            if action[e] == SEND:
+                rank = src[t]
+                number[t] = seen
+                own = lineage[seen]
+                own[seen >> 6] |= np.uint64(1) << np.uint64(seen & 63)
+                seen += 1
+                feeder_first[t], feeder_count[t] = num_feeders, num_arrived[rank]
+                while num_feeders + num_arrived[rank] > len(feeders):
+                    feeders = _grown(feeders)
+                for i in range(num_arrived[rank]):
+                    feeder = arrived[rank, i]
+                    feeders[num_feeders] = feeder
+                    num_feeders += 1
+                    needed[feeder] = min(needed[feeder], start[t])
+                    for word in range(len(own)):
+                        own[word] |= lineage[number[feeder], word]
+                if num_arrived[rank]:
+                    available[t] = last[rank]
+                if combined[chunk]:
+                    sent[rank, num_sent[rank]] = t
+                    num_sent[rank] += 1
+                continue
+            rank = dst[t]
+            stores = action[e] == REPLACE
+            if combined[chunk]:
+                own = lineage[number[t]]
+                quiet[t] = last[rank]
+                for i in range(num_sent[rank]):
+                    earlier = sent[rank, i]
+                    quiet[t] = max(quiet[t], start[earlier])
+                    # What the data of this arrival includes is ordered before it anyway.
+                    if _reaches_beyond(lineage[number[earlier]], own):
+                        if num_followers + 2 > len(followers):
+                            followers = _grown(followers)
+                        followers[num_followers] = earlier
+                        followers[num_followers + 1] = t
+                        num_followers += 2
+                for i in range(num_arrived[rank]):
+                    earlier = arrived[rank, i]
+                    # Two that are combined may come in any order.
+                    if (stores or not merges[earlier]) and _reaches_beyond(
+                        lineage[number[earlier]], own
+                    ):
+                        if num_successors + 2 > len(successors):
+                            successors = _grown(successors)
+                        successors[num_successors] = earlier
+                        successors[num_successors + 1] = t
+                        num_successors += 2
+                num_sent[rank] = 0
+            if stores:
+                num_arrived[rank] = 0
+            arrived[rank, num_arrived[rank]] = t
+            num_arrived[rank] += 1
+            last[rank] = arrival[t]
+    return (
+        feeder_first,
+        feeder_count,
+        feeders[:num_feeders],
+        followers[:num_followers].reshape(-1, 2),
+        successors[:num_successors].reshape(-1, 2),
+        available,
+        needed,
+        quiet,
+    )
+
+
+@nb.njit(cache=True)
+def _reaches_beyond(one, other):
+    """Whether a set has a member that another has not."""
+    for word in range(len(one)):
+        if one[word] & ~other[word]:
+            return True
+    return False
+
+
+@nb.njit(cache=True)
+def join_levels(level, src, dst, start, arrival, available, needed, quiet, ranks):
+    """Give sends that lose no time by it the level of the one before on their connection."""
+    first = np.full(ranks * ranks, -1)
+    since = np.zeros(ranks * ranks, dtype=np.int64)
+    passed_on = np.zeros(ranks * ranks, dtype=np.int64)
+    for t in range(len(src)):
+        c = src[t] * ranks + dst[t]
+        if (
+            first[c] >= 0
+            and available[t] <= since[c]
+            and quiet[t] <= since[c]
+            and passed_on[c] >= arrival[t]
+        ):
+            level[t] = first[c]
+            passed_on[c] = min(passed_on[c], needed[t])
+        else:
+            first[c], since[c], passed_on[c] = level[t], start[t], needed[t]
+
+
+@nb.njit(cache=True)
+def settle_levels(level, feeder_first, feeder_count, feeders, followers, successors, passes):
+    """Raise levels until each transfer is above what it carries and not below what it follows."""
+    for _ in range(passes):
+        changed = False
+        # Feeders start earlier and so stand earlier in the list.
+        for t in range(len(level)):
+            for i in range(feeder_first[t], feeder_first[t] + feeder_count[t]):
+                level[t] = max(level[t], level[feeders[i]] + 1)
+        for i in range(len(successors)):
+            earlier, later = successors[i]
+            if level[later] <= level[earlier]:
+                level[later] = level[earlier] + 1
+                changed = True
+        for i in range(len(followers)):
+            earlier, later = followers[i]
+            if level[later] < level[earlier]:
+                level[later] = level[earlier]
+                changed = True
+        if not changed:
+            break
+
+
+@nb.njit(cache=True)
+def block_positions(first, piece, group, weight, pieces, starts, passes, tiny):
+    """Order the pieces of each block so that those that travel together are neighbours.
+
+    Parameters
+    ----------
+    first
+        Place of each block's first transfer, and of the end.
+    piece, group
+        Of every transfer, sorted by block and group; those of a group travel together.
+    weight
+        What neighbours of a group save, by group.
+    pieces
+        Pieces of a block.
+    starts, passes, tiny
+        Tours to begin with, how often each piece may be moved, gains that are rounding.
+
+    Returns
+    -------
+    array
+        Position by block and piece.
+    """
+    result = np.empty((len(first) - 1, pieces), dtype=np.int64)
+    for block in range(len(first) - 1):
+        shared = np.zeros((pieces, pieces))
+        begin = first[block]
+        while begin < first[block + 1]:
+            end = begin
+            while end < first[block + 1] and group[end] == group[begin]:
+                end += 1
+            for i in range(begin, end):
+                for j in range(begin, end):
+                    shared[piece[i], piece[j]] += weight[group[begin]]
+            begin = end
+        best, most = np.arange(pieces), -1.0
+        for start in range(0, pieces, max(1, pieces // starts)):
+            tour = _tour(shared, start)
+            gain = 0.0
+            for i in range(pieces - 1):
+                gain += shared[tour[i], tour[i + 1]]
+            if gain > most:
+                best, most = tour, gain
+        _improve(shared, best, passes * pieces, tiny)
+        for place in range(pieces):
+            result[block, best[place]] = place
+    return result
+
+
+@nb.njit(cache=True)
+def _tour(shared, start):
+    """Go from piece to piece, always to the one that shares most."""
+    size = len(shared)
+    tour = np.empty(size, dtype=np.int64)
+    left = np.ones(size, dtype=np.bool_)
+    tour[0] = start
+    left[start] = False
+    for i in range(1, size):
+        best = -1
+        for other in range(size):
+            if left[other] and (best < 0 or shared[tour[i - 1], other] > shared[tour[i - 1], best]):
+                best = other
+        tour[i] = best
+        left[best] = False
+    return tour
+
+
+@nb.njit(cache=True)
+def _improve(shared, order, rounds, tiny):
+    """Reverse stretches of a tour while that gains (2-opt)."""
+    size = len(order)
+    for _ in range(rounds):
+        most, first, last = tiny, -1, -1
+        for i in range(size - 2):
+            near = shared[order[i], order[i + 1]]
+            for j in range(i + 2, size):
+                # Of reversing order[i+1 .. j]: two neighbourhoods end, two begin.
+                gain = shared[order[i], order[j]] - near
+                if j + 1 < size:
+                    gain += shared[order[i + 1], order[j + 1]] - shared[order[j], order[j + 1]]
+                if gain > most:
+                    most, first, last = gain, i + 1, j
+        if first < 0:
+            return
+        while first < last:
+            order[first], order[last] = order[last], order[first]
+            first, last = first + 1, last - 1
+
+
+@nb.njit(cache=True)
+def _note(latest, touched, num_touched, block, step, other):
+    """Remember another block's latest step; return how many blocks are remembered."""
+    b = block[other]
+    if b == block[step]:
+        return num_touched
+    if latest[b] < 0:
+        touched[num_touched] = b
+        num_touched += 1
+    latest[b] = max(latest[b], other)
+    return num_touched
+
+
+@nb.njit(cache=True)
+def _candidates(block, reads, writes, count, num_blocks, num_cells):
+    """For each step, the latest step of every other block whose accesses it must come after.
+
+    The result is each step's first place in a list of steps, and that list.
+    """
+    size = len(block)
+    written = np.full(num_cells, -1)
+    # Readers of a cell since it was written are a chain.
+    reader = np.full(num_cells, -1)
+    reads_of = np.empty(max(16, size), dtype=np.int64)
+    chain = np.empty(max(16, size), dtype=np.int64)
+    num_reads = 0
+    latest = np.full(num_blocks, -1)
+    touched = np.empty(num_blocks, dtype=np.int64)
+    first = np.zeros(size + 1, dtype=np.int64)
+    found = np.empty(max(16, size), dtype=np.int64)
+    num_found = 0
+    for step in range(size):
+        num_touched = 0
+        if reads[step] >= 0:
+            for cell in range(reads[step], reads[step] + count[step]):
+                if written[cell] >= 0:
+                    num_touched = _note(latest, touched, num_touched, block, step, written[cell])
+                if num_reads == len(chain):
+                    reads_of, chain = _grown(reads_of), _grown(chain)
+                reads_of[num_reads], chain[num_reads] = step, reader[cell]
+                reader[cell] = num_reads
+                num_reads += 1
+        if writes[step] >= 0:
+            for cell in range(writes[step], writes[step] + count[step]):
+                if written[cell] >= 0:
+                    num_touched = _note(latest, touched, num_touched, block, step, written[cell])
+                node = reader[cell]
+                while node >= 0:
+                    num_touched = _note(latest, touched, num_touched, block, step, reads_of[node])
+                    node = chain[node]
+                reader[cell] = -1
+                written[cell] = step
+        while num_found + num_touched > len(found):
+            found = _grown(found)
+        begin = num_found
+        for i in range(num_touched):
+            other = latest[touched[i]]
+            latest[touched[i]] = -1
+            # In order; there are few, and a sort would take long to compile.
+            place = num_found
+            while place > begin and found[place - 1] > other:
+                found[place] = found[place - 1]
+                place -= 1
+            found[place] = other
+            num_found += 1
+        first[step + 1] = num_found
+    return first, found[:num_found]
+
+
+@nb.njit(cache=True)
+def _take_latest(now, other):
+    """Add to a clock what another knows."""
+    for i in range(len(now)):
+        now[i] = max(now[i], other[i])
+
+
+@nb.njit(cache=True)
+def waits(block, place, pair, reads, writes, count, num_blocks, num_cells):
+    """What each step must wait for, without what follows anyway.
+
+    Parameters
+    ----------
+    block, place
+        Of every step; steps stand in the global order, each block's by place.
+    pair
+        The send that a receive takes its data from, -1 for other steps.
+    reads, writes
+        First cell that a step reads and writes, -1 for none.
+    count
+        Cells that it reads or writes.
+    num_blocks, num_cells
+        Of all GPUs together.
+
+    Returns
+    -------
+    first, found
+        Each step's first place in a list of steps to wait for, and that list.
+    """
+    size = len(block)
+    begin, candidate = _candidates(block, reads, writes, count, num_blocks, num_cells)
+    # How often the clock of each step will still be asked for.
+    uses = np.zeros(size, dtype=np.int64)
+    for other in candidate:
+        uses[other] += 1
+    for other in pair:
+        if other >= 0:
+            uses[other] += 1
+    clock = np.zeros((num_blocks, num_blocks), dtype=np.int16)
+    kept = np.empty((64, num_blocks), dtype=np.int16)
+    row = np.full(size, -1)
+    free = np.arange(64)
+    num_free = 64
+    first = np.zeros(size + 1, dtype=np.int64)
+    found = np.empty(len(candidate), dtype=np.int64)
+    num_found = 0
+    for step in range(size):
+        now = clock[block[step]]
+        if pair[step] >= 0:
+            other = pair[step]
+            _take_latest(now, kept[row[other]])
+            uses[other] -= 1
+            if not uses[other]:
+                free[num_free] = row[other]
+                num_free += 1
+        # Later steps know of earlier ones, so those that remain are tried from the last back.
+        for i in range(begin[step + 1] - 1, begin[step] - 1, -1):
+            other = candidate[i]
+            if now[block[other]] <= place[other]:
+                found[num_found] = other
+                num_found += 1
+                _take_latest(now, kept[row[other]])
+            uses[other] -= 1
+            if not uses[other]:
+                free[num_free] = row[other]
+                num_free += 1
+        first[step + 1] = num_found
+        now[block[step]] = place[step] + 1
+        if uses[step]:
+            if not num_free:
+                num_free = len(kept)
+                free = np.arange(num_free, 3 * num_free)
+                bigger = np.empty((2 * num_free, num_blocks), dtype=np.int16)
+                bigger[:num_free] = kept
+                kept = bigger
+            num_free -= 1
+            row[step] = free[num_free]
+            kept[row[step]] = now
+    return first, found[:num_found]
