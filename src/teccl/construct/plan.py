@@ -27,6 +27,8 @@ class Plan:
     path
         Per row, the path it is a leg of, where each leg must start the instant the one before has
         arrived; legs of a path are consecutive rows. None where legs may wait.
+    shifts
+        Permutations of the nodes that repeat the plan, see `teccl.schedule.Schedule`.
     """
 
     rows: IntArray
@@ -34,6 +36,7 @@ class Plan:
     reduce: npt.NDArray[np.bool_] | None = None
     feeder: IntArray | None = None
     path: IntArray | None = None
+    shifts: tuple[IntArray, ...] = ()
 
 
 def single_rows(chunk: IntArray, route: IntArray, start: IntArray | int = 0) -> IntArray:

@@ -61,7 +61,13 @@ def _scaled(instance: Instance, plan: Plan, method: str, unit: int) -> Schedule:
         reduce=False if plan.reduce is None else plan.reduce[owner],
         epoch=0 if instance.grid is None else start,
     )
-    return Schedule(problem=instance.problem, sends=sends, grid=instance.grid, method=method)
+    return Schedule(
+        problem=instance.problem,
+        sends=sends,
+        grid=instance.grid,
+        method=method,
+        shifts=plan.shifts,
+    )
 
 
 def _placed(instance: Instance, plan: Plan, method: str) -> Schedule:
@@ -83,7 +89,13 @@ def _placed(instance: Instance, plan: Plan, method: str) -> Schedule:
         reduce=tasks.reduce[owner],
         epoch=0 if instance.grid is None else tasks.start[owner] + tasks.hop_offset,
     )
-    return Schedule(problem=instance.problem, sends=sends, grid=instance.grid, method=method)
+    return Schedule(
+        problem=instance.problem,
+        sends=sends,
+        grid=instance.grid,
+        method=method,
+        shifts=plan.shifts,
+    )
 
 
 def _physical(instance: Instance, size: int = 0) -> Instance:

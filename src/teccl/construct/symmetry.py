@@ -30,10 +30,13 @@ class Group:
     ----------
     nodes, links
         Per element, where it takes every node and every link; the identity comes first.
+    shifts
+        Permutations of the nodes that generate the group.
     """
 
     nodes: IntArray
     links: IntArray
+    shifts: tuple[IntArray, ...]
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -186,9 +189,9 @@ def _image_of(
     return None
 
 
-def _generate(topology: Topology, kind: IntArray, shifts: Sequence[IntArray]) -> Group | None:
-    """Return all products of commuting shifts."""
-    extended = [_extend(topology, kind, shift) for shift in shifts]
+def _generate(topology: Topology, kind: IntArray, moves: Sequence[IntArray]) -> Group | None:
+    """Return all products of commuting moves of the ranks."""
+    extended = [_extend(topology, kind, move) for move in moves]
     nodes = [np.arange(topology.num_nodes)]
     links = [np.arange(topology.num_links)]
     for pair in extended:
@@ -201,7 +204,8 @@ def _generate(topology: Topology, kind: IntArray, shifts: Sequence[IntArray]) ->
             more_links += [power_links[g] for g in links]
             power_nodes, power_links = step_nodes[power_nodes], step_links[power_links]
         nodes, links = more_nodes, more_links
-    return Group(nodes=np.array(nodes), links=np.array(links))
+    shifts = tuple(pair[0] for pair in extended if pair is not None)
+    return Group(nodes=np.array(nodes), links=np.array(links), shifts=shifts)
 
 
 def symmetric_plans(
@@ -225,7 +229,7 @@ def symmetric_plans(
         )
         if plan is not None and plan.finish < best:
             best = plan.finish
-            yield _repeated(plan, route_image, chunk_image)
+            yield replace(_repeated(plan, route_image, chunk_image), shifts=group.shifts)
         if best <= target:
             return
 

@@ -10,7 +10,15 @@ from teccl import _files as files
 from teccl.demand.files import demand_from_dict, demand_to_dict
 from teccl.errors import InputError, ScheduleError
 from teccl.problem import Problem, SwitchMode, Transit
-from teccl.schedule.model import SEND_DTYPE, BoundSummary, Schedule, SendArray
+from teccl.schedule.model import (
+    SEND_DTYPE,
+    BoundSummary,
+    IntArray,
+    Schedule,
+    SendArray,
+    check_ranges,
+)
+from teccl.schedule.orbits import folded, unfolded
 from teccl.timegrid import TimeGrid
 from teccl.topology.files import topology_from_dict, topology_to_dict
 from teccl.units import format_duration, format_size, parse_duration
@@ -19,7 +27,8 @@ _Choice = TypeVar("_Choice", SwitchMode, Transit)
 
 FORMAT = "teccl-schedule"
 SCHEMA_VERSION = 1
-# Longer schedules list their sends by column: a third of the size and faster to read.
+# Longer schedules list their sends by column, a third of the size and faster to read, and those
+# that shifts repeat hold one chunk of each orbit only.
 MAX_ROWS = 50_000
 _TOP_KEYS = (
     "format",
@@ -91,9 +100,11 @@ def schedule_from_dict(document: Any, *, where: str = "schedule") -> Schedule:
     files.expect_text(top["tool_version"], f"{where}: tool_version", ScheduleError)
     problem = _read_problem(top, where)
     grid = _read_grid(top["grid"], problem, where)
+    sends, shifts = _read_sends(top["sends"], problem, where)
     return Schedule(
         problem=problem,
-        sends=_read_sends(top["sends"], where),
+        sends=sends,
+        shifts=shifts,
         grid=grid,
         method=files.expect_text(top["method"], f"{where}: method", ScheduleError),
         bound=_read_bound(top["bound"], where),
@@ -120,14 +131,19 @@ def _chunks_to_dict(problem: Problem) -> dict[str, Any]:
 
 
 def _sends_to_plain(schedule: Schedule) -> list[dict[str, Any]] | dict[str, list[Any]]:
-    sends = schedule.sends
+    """Return sends one by one or, where there are many, by column and once for each orbit."""
+    is_long = len(schedule) > MAX_ROWS
+    of_orbits = folded(schedule) if is_long and schedule.shifts else None
+    sends = schedule.sends if of_orbits is None else of_orbits
     columns: dict[str, list[Any]] = {
         name: sends[name].tolist() for name in ("chunk", "link", "start_ps", "transfer")
     }
     columns["op"] = ["reduce" if reduce else "copy" for reduce in sends["reduce"].tolist()]
     if schedule.grid is not None:
         columns["epoch"] = sends["epoch"].tolist()
-    if len(sends) > MAX_ROWS:
+    if of_orbits is not None:
+        columns["shifts"] = [shift.tolist() for shift in schedule.shifts]
+    if is_long:
         return columns
     names = tuple(columns)
     return [dict(zip(names, row, strict=True)) for row in zip(*columns.values(), strict=True)]
@@ -204,9 +220,34 @@ def _read_bound(value: Any, where: str) -> BoundSummary | None:
     return BoundSummary(certificate=certificate, **numbers)  # type: ignore[arg-type]
 
 
-def _read_sends(value: Any, where: str) -> SendArray:
+def _read_sends(value: Any, problem: Problem, where: str) -> tuple[SendArray, tuple[IntArray, ...]]:
+    """Return all sends, and the shifts that made them of those in the file."""
     where = f"{where}: sends"
-    columns = value if isinstance(value, dict) else _columns_of_rows(value, where)
+    if not isinstance(value, dict):
+        return _read_columns(_columns_of_rows(value, where), where), ()
+    columns = dict(value)
+    shifts = _read_shifts(columns.pop("shifts", []), problem, where)
+    sends = _read_columns(columns, where)
+    if not shifts:
+        return sends, ()
+    check_ranges(problem, sends)
+    return unfolded(problem, shifts, sends), shifts
+
+
+def _read_shifts(value: Any, problem: Problem, where: str) -> tuple[IntArray, ...]:
+    where = f"{where}: shifts"
+    nodes = problem.topology.num_nodes
+    shifts = []
+    for i, entry in enumerate(files.expect_list(value, where, ScheduleError)):
+        images = files.expect_list(entry, f"{where}[{i}]", ScheduleError)
+        shift = np.array(_read_integers(images, "link", f"{where}[{i}]"), dtype=np.int64)
+        if not np.array_equal(np.sort(shift), np.arange(nodes)):
+            raise ScheduleError(f"{where}[{i}] is no permutation of the {nodes} nodes")
+        shifts.append(shift)
+    return tuple(shifts)
+
+
+def _read_columns(columns: Any, where: str) -> SendArray:
     columns = files.expect_mapping(
         columns, where, ScheduleError, known=_SEND_KEYS, required=_SEND_KEYS[:-1]
     )

@@ -82,6 +82,9 @@ class Schedule:
         What was proven about the problem.
     claimed_finish_ps
         The finish time a file states; None computes it.
+    shifts
+        Commuting permutations of the nodes that repeat the schedule, where some are known; files
+        then need one chunk of each orbit only.
     """
 
     problem: Problem
@@ -90,12 +93,13 @@ class Schedule:
     method: str = "unknown"
     bound: BoundSummary | None = None
     claimed_finish_ps: int | None = None
+    shifts: tuple[IntArray, ...] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         sends = np.asarray(self.sends)
         if sends.dtype != SEND_DTYPE:
             raise ScheduleError(f"sends have type {sends.dtype}; use teccl.schedule.SEND_DTYPE")
-        _check_ranges(self.problem, sends)
+        check_ranges(self.problem, sends)
         if _is_ordered(sends):
             ordered = sends.copy()
         else:
@@ -206,7 +210,7 @@ def _is_ordered(sends: SendArray) -> bool:
     return bool((in_order | tied).all())
 
 
-def _check_ranges(problem: Problem, sends: SendArray) -> None:
+def check_ranges(problem: Problem, sends: SendArray) -> None:
     """Refuse indices that point nowhere, which no later check could name."""
     limits = {
         "chunk": len(problem.chunks),
