@@ -28,7 +28,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@if $(BIN)/python -m pip --version >/dev/null 2>&1; \
 		then pip="$(BIN)/python -m pip"; \
 		else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; \
-		$$pip install --quiet -c constraints.txt -e ".[dev,docs,mpi,plot,ui]"
+		$$pip install --quiet -c constraints.txt -e ".[dask,dev,docs,mpi,plot,ui]"
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 

@@ -101,6 +101,15 @@ def test_help(arguments: tuple[str, ...]) -> None:
     assert "Usage: teccl" in outcome.out
 
 
+def test_help_flows() -> None:
+    """Paragraphs break where the terminal ends, not where the source does."""
+    lines = [line.strip() for line in run("bound", "--help").out.splitlines()]
+    first = next(line for line in lines if line.startswith("Physical bounds hold"))
+    rest = lines[lines.index(first) + 1 :]
+    # Short lines end paragraphs; the terminal's width decides about all others.
+    assert rest[0].startswith("for N whole pieces per block") or "for N whole pieces per" in first
+
+
 @pytest.mark.parametrize("arguments", [(), ("topology",)], ids=str)
 def test_no_command(arguments: tuple[str, ...]) -> None:
     """Without a command the help is shown and the error says what is missing."""

@@ -138,9 +138,22 @@ def test_the_command_prints_losses_and_fatal_links(tmp_path):
     )
     assert (outcome.code, outcome.err) == (0, "")
     assert "3 fatal: link 1:2, link gpu0:gpu1, link gpu1:gpu2" in outcome.out
-    assert [path.name for path in (tmp_path / "plans").iterdir()] == ["slow-0-1-50-.json.gz"]
+    assert [path.name for path in (tmp_path / "plans").iterdir()] == ["slow-0-1-50.json.gz"]
     document = json.loads(run(*arguments, "--fault", "link 0:1", "--json").out)
     assert document["faults"][0]["fatal"]
+
+
+def test_every_fault_has_a_file_of_its_own(tmp_path):
+    """Faults whose names differ in signs only do not overwrite each other."""
+    faults = [
+        f"--fault={fault}" for fault in ("link 0:1", "link 0>1", "slow 0:1=50%", "link 0 : 1")
+    ]
+    arguments = ("whatif", "ring:gpus=4", "allgather", "--size", "1MB", "--jobs", 1)
+    outcome = run(*arguments, *faults, "--effort", "quick", "--save", tmp_path / "plans")
+    assert outcome.code == 0
+    names = {path.name.removesuffix(".json.gz") for path in (tmp_path / "plans").iterdir()}
+    assert names == {"link-0-1", "link-0-to-1", "slow-0-1-50", "link-0-1-2"}
+    assert f"4 schedules saved to {tmp_path / 'plans'}" in outcome.out
 
 
 def test_no_fault_is_refused():

@@ -1,5 +1,6 @@
 """Groups of commands: what they answer to a wrong name and to none."""
 
+import inspect
 from typing import Any
 
 import typer
@@ -14,6 +15,11 @@ CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 class CommandGroup(TyperGroup):
     """A group of commands whose unknown names are answered with the nearest known one."""
 
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for command in self.commands.values():
+            command.help = _flowing(command.help or "")
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command the first argument names."""
         name = args[0]
@@ -21,6 +27,12 @@ class CommandGroup(TyperGroup):
             known = self.list_commands(ctx)
             raise UsageError(f"unknown command {name[:80]!r}{did_you_mean(name, known)}")
         return super().resolve_command(ctx, args)
+
+
+def _flowing(text: str) -> str:
+    """Return paragraphs without line breaks, which a terminal of another width sets anew."""
+    paragraphs = inspect.cleandoc(text).split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def new_group(help_text: str) -> typer.Typer:

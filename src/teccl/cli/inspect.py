@@ -30,7 +30,7 @@ def verify(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Check that a schedule file, or an MSCCL or RCCL program, is correct; no other is opened."""
+    """Check that a schedule file, or an MSCCL or RCCL program, is correct."""
     from teccl.cli.programs import is_program, verify_program
 
     if is_program(file):

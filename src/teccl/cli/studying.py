@@ -111,7 +111,7 @@ def save_figure(path: Path, draw: Callable[[], Any]) -> None:
     try:
         import matplotlib as mpl
     except ImportError:
-        raise InputError("figures need matplotlib; pip install teccl[plot]") from None
+        raise InputError("figures need matplotlib; pip install 'teccl[plot]'") from None
     mpl.use("agg")
     axes = draw()
     figure = axes.figure

@@ -100,6 +100,7 @@ def sweep(
     quiet: QuietOption = False,
 ) -> None:
     """Find the best schedule for each size; finished sizes are kept and never solved again."""
+    from teccl.cli.output import emit
     from teccl.studies.planning import write_plan
     from teccl.studies.sweeping import sweep as find
 
@@ -139,7 +140,9 @@ def sweep(
         if plan is not None:
             planned = write_plan(found, plan, targets=(to or "msccl").split(","), place=place)
     _save(found, table, figure)
-    _print(found, planned, as_json=as_json, quiet=quiet)
+    _print(found, as_json=as_json, quiet=quiet)
+    if planned is not None and not (as_json or quiet):
+        emit(f"plan of {len(planned['ranges'])} ranges written to {plan}")
     if not any(result.schedule for result in found.results):
         reason = next((row.reason for row in found.rows if row.reason), "stopped")
         raise CommandFailed(ExitCode.NO_SCHEDULE, f"no schedule for any size: {reason}")
@@ -158,7 +161,7 @@ def _save(found: "Sweep", table: Any, figure: Any) -> None:
         save_figure(figure, lambda: plot_sweep(results))
 
 
-def _print(found: "Sweep", plan: dict[str, Any] | None, *, as_json: bool, quiet: bool) -> None:
+def _print(found: "Sweep", *, as_json: bool, quiet: bool) -> None:
     from teccl.cli.output import emit, emit_json, table
 
     if as_json:
@@ -174,8 +177,6 @@ def _print(found: "Sweep", plan: dict[str, Any] | None, *, as_json: bool, quiet:
         emit(table(COLUMNS, rows))
         solved = found.num_tasks - found.num_stored
         emit(f"{solved} solved, {found.num_stored} from the store {found.store}")
-        if plan is not None:
-            emit(f"plan of {len(plan['ranges'])} ranges written")
 
 
 def _cells(result: "Result") -> list[str]:

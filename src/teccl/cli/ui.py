@@ -25,7 +25,8 @@ def ui(
 
     def ready(address: str) -> None:
         if not quiet:
-            emit(f"teccl is at {address}\nCtrl-C ends it; schedules that were not downloaded go")
+            emit(f"teccl is at {address}")
+            emit("Ctrl-C ends it; schedules that were not downloaded are lost")
         if not no_open:
             typer.launch(address)
 

@@ -1,5 +1,6 @@
 """`teccl whatif`: what faults cost, with a new plan for each and with the old one."""
 
+import itertools
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 _FAULTS = "Faults"
 COLUMNS = (
-    *("fault", ">like it", ">time (us)", ">loss (%)", ">old plan (us)", ">old plan's loss (%)"),
+    *("fault", ">like it", ">new plan (us)", ">to healthy (%)", ">old plan (us)", ">to new (%)"),
     "note",
 )
 
@@ -85,7 +86,11 @@ def whatif(
     as_json: JsonListOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Plan anew for each fault; tell the loss against the healthy fabric and of the old plan."""
+    """Plan anew for each fault, and tell what that costs and what keeping the old plan would.
+
+    "to healthy" compares the new plan with the fabric before the fault, "to new" the old plan
+    with the new one; "like it" counts the faults that symmetry makes the same.
+    """
     from teccl.studies.contingency import whatif as study
 
     flags: dict[str, Any] = {"effort": effort, "seed": seed, "switch": switch, "transit": transit}
@@ -106,9 +111,13 @@ def whatif(
             place=place,
             **{name: value for name, value in flags.items() if value is not None},
         )
-    if save is not None:
-        _save(found, Path(save))
     _print(found, as_json=as_json, quiet=quiet)
+    if save is not None:
+        saved = _save(found, Path(save))
+        if not (as_json or quiet):
+            from teccl.cli.output import emit
+
+            emit(f"{saved} schedules saved to {save}")
 
 
 def _listed(path: str | None) -> list[str]:
@@ -122,14 +131,25 @@ def _listed(path: str | None) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def _save(found: "WhatIf", folder: Path) -> None:
-    import re
-
+def _save(found: "WhatIf", folder: Path) -> int:
+    """Save a schedule for each fault under its name, and return how many there are."""
+    taken: set[str] = set()
     for contingency in found.contingencies:
         result = contingency.result
         if result is not None and result.schedule is not None:
-            name = re.sub(r"[^A-Za-z0-9.+-]+", "-", contingency.fault.name)
+            name = _file_name(contingency.fault.name, taken)
+            taken.add(name.lower())
             result.schedule.save(folder / f"{name}.json.gz")
+    return len(taken)
+
+
+def _file_name(fault: str, taken: set[str]) -> str:
+    """Return a name for a fault's file that every system takes and no other fault has."""
+    import re
+
+    plain = re.sub(r"[^A-Za-z0-9.+]+", "-", fault.replace(">", " to ")).strip("-")[:100]
+    names = (plain if number == 1 else f"{plain}-{number}" for number in itertools.count(1))
+    return next(name for name in names if name.lower() not in taken)
 
 
 def _print(found: "WhatIf", *, as_json: bool, quiet: bool) -> None:

@@ -255,7 +255,7 @@ def _dask_crew(address: str, count: int) -> Iterator[Crew]:
     try:
         distributed = import_module("distributed")
     except ImportError:
-        raise InputError("Dask is not installed; pip install teccl[dask]") from None
+        raise InputError("Dask is not installed; pip install 'teccl[dask]'") from None
     with contextlib.ExitStack() as stack:
         if address == "local":
             cluster = distributed.LocalCluster(
@@ -283,7 +283,7 @@ def _mpi_crew() -> Iterator[Crew]:
     try:
         futures = import_module("mpi4py.futures")
     except ImportError:
-        raise InputError("mpi4py is not installed; pip install teccl[mpi]") from None
+        raise InputError("mpi4py is not installed; pip install 'teccl[mpi]'") from None
     with futures.MPIPoolExecutor(main=False) as pool:
         pool.bootup()
         yield Crew(
