@@ -6,6 +6,7 @@ contribution twice, or memory that nobody wrote, are marked and never equal anyt
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from teccl.programs.finding import FindingKind, Findings
 from teccl.programs.model import Program
@@ -78,15 +79,12 @@ class Setting:
             here = rank * share
             return {k: frozenset({k // share * loop + here + k % share}) for k in range(loop)}
         if self.collective == "reducescatter":
-            return {k: self._sum(rank * share + k) for k in range(share)}
+            return {k: _sum(rank * share + k, self.ranks, loop) for k in range(share)}
         if self.collective == "allreduce" or (self.collective == "reduce" and rank == root):
-            return {k: self._sum(k) for k in range(loop)}
+            return {k: _sum(k, self.ranks, loop) for k in range(loop)}
         if self.collective == "broadcast":
             return {k: frozenset({root * loop + k}) for k in range(loop)}
         return {}
-
-    def _sum(self, chunk: int) -> Value:
-        return frozenset(range(chunk, self.ranks * self.loop, self.loop))
 
     def describe(self, value: Value) -> str:
         """A value in words."""
@@ -100,6 +98,12 @@ class Setting:
         if len(ranks) == 1:
             return f"rank {ranks[0]}'s input {chunk}"
         return f"the sum of {chunk} over {len(ranks)} ranks ({_few(ranks)})"
+
+
+@lru_cache(maxsize=1 << 16)
+def _sum(chunk: int, ranks: int, loop: int) -> Value:
+    """All contributions to a chunk; the same for all ranks, so made once."""
+    return frozenset(range(chunk, ranks * loop, loop))
 
 
 def combine(one: Value, other: Value) -> Value:

@@ -15,7 +15,8 @@ _NEVER = np.int64(1 << 62)
 @nb.njit(cache=True)
 def _grown(array):
     bigger = np.empty(2 * len(array), dtype=array.dtype)
-    bigger[: len(array)] = array
+    for i in range(len(array)):
+        bigger[i] = array[i]
     return bigger
 
 
@@ -87,10 +88,8 @@ def history(events, action, first, src, dst, start, arrival, merges, combined, r
     num_sent = np.zeros(ranks, dtype=np.int64)
     last = np.zeros(ranks, dtype=np.int64)
     for chunk in range(len(first) - 1):
-        num_arrived[:] = 0
-        num_sent[:] = 0
-        last[:] = 0
-        lineage[:] = 0
+        for rank in range(ranks):
+            num_arrived[rank] = num_sent[rank] = last[rank] = 0
         seen = 0
         for e in range(first[chunk], first[chunk + 1]):
             t = events[e]
@@ -98,6 +97,8 @@ def history(events, action, first, src, dst, start, arrival, merges, combined, r
                 rank = src[t]
                 number[t] = seen
                 own = lineage[seen]
+                for word in range(len(own)):
+                    own[word] = 0
                 own[seen >> 6] |= np.uint64(1) << np.uint64(seen & 63)
                 seen += 1
                 feeder_first[t], feeder_count[t] = num_feeders, num_arrived[rank]
@@ -152,8 +153,8 @@ def history(events, action, first, src, dst, start, arrival, merges, combined, r
         feeder_first,
         feeder_count,
         feeders[:num_feeders],
-        followers[:num_followers].reshape(-1, 2),
-        successors[:num_successors].reshape(-1, 2),
+        followers[:num_followers],
+        successors[:num_successors],
         available,
         needed,
         quiet,
@@ -370,10 +371,10 @@ def _candidates(block, reads, writes, count, num_blocks, num_cells):
 
 
 @nb.njit(cache=True)
-def _take_latest(now, other):
+def _take_latest(now, kept, begin):
     """Add to a clock what another knows."""
     for i in range(len(now)):
-        now[i] = max(now[i], other[i])
+        now[i] = max(now[i], kept[begin + i])
 
 
 @nb.njit(cache=True)
@@ -408,7 +409,8 @@ def waits(block, place, pair, reads, writes, count, num_blocks, num_cells):
         if other >= 0:
             uses[other] += 1
     clock = np.zeros((num_blocks, num_blocks), dtype=np.int16)
-    kept = np.empty((64, num_blocks), dtype=np.int16)
+    # Clocks that will be asked for again, one after another.
+    kept = np.empty(64 * num_blocks, dtype=np.int16)
     row = np.full(size, -1)
     free = np.arange(64)
     num_free = 64
@@ -419,7 +421,7 @@ def waits(block, place, pair, reads, writes, count, num_blocks, num_cells):
         now = clock[block[step]]
         if pair[step] >= 0:
             other = pair[step]
-            _take_latest(now, kept[row[other]])
+            _take_latest(now, kept, row[other] * num_blocks)
             uses[other] -= 1
             if not uses[other]:
                 free[num_free] = row[other]
@@ -430,7 +432,7 @@ def waits(block, place, pair, reads, writes, count, num_blocks, num_cells):
             if now[block[other]] <= place[other]:
                 found[num_found] = other
                 num_found += 1
-                _take_latest(now, kept[row[other]])
+                _take_latest(now, kept, row[other] * num_blocks)
             uses[other] -= 1
             if not uses[other]:
                 free[num_free] = row[other]
@@ -439,12 +441,12 @@ def waits(block, place, pair, reads, writes, count, num_blocks, num_cells):
         now[block[step]] = place[step] + 1
         if uses[step]:
             if not num_free:
-                num_free = len(kept)
+                num_free = len(kept) // num_blocks
                 free = np.arange(num_free, 3 * num_free)
-                bigger = np.empty((2 * num_free, num_blocks), dtype=np.int16)
-                bigger[:num_free] = kept
-                kept = bigger
+                kept = _grown(kept)
             num_free -= 1
             row[step] = free[num_free]
-            kept[row[step]] = now
+            first_entry = row[step] * num_blocks
+            for i in range(num_blocks):
+                kept[first_entry + i] = now[i]
     return first, found[:num_found]
