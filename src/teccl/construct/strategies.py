@@ -31,6 +31,8 @@ from teccl.problem import ChunkTable, Problem
 GREEDY_WORK = {"quick": 30_000, "normal": 120_000, "thorough": 12_000_000}
 # Tasks that list scheduling may place in all.
 LISTING_WORK = {"quick": 20_000, "normal": 300_000, "thorough": 8_000_000}
+# Runs in a quotient that are always made: one for each of its variants.
+MIN_SYMMETRIC = 2
 MAX_STARTS = {"quick": 2, "normal": 300, "thorough": 1000}
 # Gap above which the next kind of construction is tried. Whole chunks cannot meet a bound for any
 # chunking, so that going on for the last per mille would be in vain.
@@ -205,16 +207,19 @@ def _num_deliveries(problem: Problem) -> int:
 def _multicasts(instance: Instance, tables: Tables, *, target: int, work: Work) -> Iterator[Plan]:
     """Yield multicasts: repeated by symmetry where there is one, then greedy ones."""
     best = 2**61
+    deliveries = _num_deliveries(instance.problem)
     if is_symmetric_demand(instance.problem):
         group = find_group(instance.problem.topology)
         if group is not None:
             # In the quotient every route waits for few resources and is looked at each time.
             looks = max(1, len(instance.routes) // 100)
-            runs = work.greedy_runs(_num_deliveries(instance.problem) // len(group) * looks)
+            runs = max(MIN_SYMMETRIC, work.greedy_runs(deliveries // len(group) * looks))
             for plan in symmetric_plans(instance, group, runs=runs, seed=work.seed, target=target):
                 best = plan.finish
                 yield plan
-    if work.wants_greedy(best, target):
+    # Without symmetry there must be one run at least, however large.
+    is_affordable = best == 2**61 or deliveries <= GREEDY_WORK[work.level]
+    if is_affordable and work.wants_greedy(best, target):
         yield from _greedy_plans(instance, tables, work)
 
 
