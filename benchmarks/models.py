@@ -1,9 +1,11 @@
-"""How fast models are built, and what buffers and copies are worth.
+"""How fast models are built, what buffers and copies are worth, and how good rounds are.
 
-``--quick`` leaves out the largest models and everything that is solved.
+Without names all tables are printed; ``--quick`` leaves out the largest models and everything that
+is solved.
 """
 
 import argparse
+import resource
 import time
 import tracemalloc
 from collections.abc import Iterator
@@ -22,6 +24,13 @@ MODELS = [
     ("ndv2:chassis=2", 4, 130),
     ("ndv2:chassis=2", 6, 180),
     ("ndv2:chassis=2", 8, 300),
+]
+# Topology and chunks for each GPU of the AllGathers that rounds are judged by.
+ROUNDS = [
+    (f"internal2:chassis={chassis}{alpha}", chunks)
+    for chassis in (8, 16)
+    for alpha in ("", ",alpha=0")
+    for chunks in (1, 2)
 ]
 # Builds of which the fastest counts.
 REPEATS = 3
@@ -103,18 +112,81 @@ def copies() -> Iterator[tuple[object, ...]]:
         yield size, with_copy.epochs, without.epochs, float(ratio)
 
 
+def rounds(*, limit: float) -> Iterator[tuple[object, ...]]:
+    """Length of A*'s schedules against the best known, and CP-SAT's time to the same length."""
+    for spec, chunks in ROUNDS:
+        case = {"size": "1MB", "chunks": chunks}
+        known = teccl.solve(spec, "allgather", grid=True, **case)
+        begin_cpu = _cpu_seconds()
+        result = teccl.solve(spec, "allgather", method="astar", **case)
+        cpu = _cpu_seconds() - begin_cpu
+        seconds = cold_seconds(spec, horizon=result.epochs, limit=limit, **case)
+        yield (
+            f"{spec} x{chunks}",
+            result.epochs,
+            known.epochs,
+            round(100 * (result.epochs / known.epochs - 1), 1),
+            round(result.solve_seconds, 1),
+            round(cpu, 1),
+            f"> {limit:g}" if seconds is None else round(seconds, 1),
+        )
+
+
+def cold_seconds(spec: str, *, limit: float, **case: object) -> float | None:
+    """Seconds that CP-SAT needs for a schedule of some epochs from nothing, None beyond a limit."""
+    cancel, begin = teccl.CancelToken(), time.perf_counter()
+    found: list[float] = []
+
+    def note(progress: teccl.Progress) -> None:
+        if progress.phase == "schedule":
+            found.append(time.perf_counter() - begin)
+            cancel.cancel()
+
+    teccl.solve(
+        spec,
+        "allgather",
+        method="milp",
+        solver="cpsat",
+        warm_start=False,
+        time_limit=f"{limit}s",
+        progress=note,
+        cancel=cancel,
+        **case,
+    )
+    return found[0] if found else None
+
+
+def _cpu_seconds() -> float:
+    """Processor seconds of this process and of the back ends that it started."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
+
+
 def main() -> None:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
+    names = ("building", "buffers", "copies", "astar")
+    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"of {', '.join(names)}")
     parser.add_argument("--quick", action="store_true", help="leave out what takes minutes")
-    quick = parser.parse_args().quick
+    parser.add_argument("--limit", type=float, default=300, help="seconds for CP-SAT from nothing")
+    asked = parser.parse_args()
+    unknown = set(asked.tables) - set(names)
+    if unknown:
+        parser.error(f"no table {unknown.pop()!r}; use {', '.join(names)}")
+    wanted = asked.tables or (names[:1] if asked.quick else names)
     print_machine()
-    header = ("model", "epochs", "columns", "rows", "entries", "wall s", "cpu s", "us/column", "MB")
-    print_table("Building the general model", header, building(quick=quick))
-    if not quick:
+    if "building" in wanted:
+        header = ("model", "epochs", "columns", "rows", "entries")
+        header += ("wall s", "cpu s", "us/column", "MB")
+        print_table("Building the general model", header, building(quick=asked.quick))
+    if "buffers" in wanted:
         header = ("AllGather", "unlimited", "none", "s", "s none")
         print_table("Buffers: epochs", header, buffers())
+    if "copies" in wanted:
         print_table("Copies: epochs on dgx1", ("size", "copy", "no copy", "ratio"), copies())
+    if "astar" in wanted:
+        header = ("AllGather of 1 MB", "epochs", "best known", "% over", "wall s", "cpu s")
+        print_table("Rounds", (*header, "CP-SAT cold s"), rounds(limit=asked.limit))
 
 
 if __name__ == "__main__":

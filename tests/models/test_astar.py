@@ -17,8 +17,10 @@ from teccl.models.astar_hints import greedy_trips, laid
 from teccl.models.astar_round import RoundOptions, State, build_round, look_ahead, window
 from teccl.models.turning import Task
 from teccl.problem import Problem, SwitchMode, Transit
+from teccl.progress import CancelToken
 from teccl.request import Solver
 from teccl.result import Status
+from teccl.solvers import Solution, SolverStatus
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
 
@@ -73,6 +75,15 @@ def test_a_round_prefers_delivery_to_coming_closer():
     topology = network([(0, 1), (1, 2)])
     problem = Problem(topology=topology, demand=chunks(((0,), (2,)), ((0,), (1,))))
     assert one_round(problem, 1) == {(1, 1): 1}
+
+
+def test_neighbours_receive_different_chunks_when_a_round_ends():
+    """Each can have the other's next: one chunk at both would count as much and bring less."""
+    pair = [(0, 1, 1, 3), (0, 2, 1, 3), (1, 2), (2, 1)]
+    problem = Problem(topology=network(pair), demand=chunks(((0,), (1, 2)), ((0,), (1, 2))))
+    arrivals = one_round(problem, 1)
+    assert {chunk for chunk, _ in arrivals} == {0, 1}
+    assert {node for _, node in arrivals} == {1, 2}
 
 
 def test_what_arrives_late_is_decided_in_the_round_that_starts_it():
@@ -214,17 +225,92 @@ def test_limits_that_rounds_do_not_know_are_refused(options):
         ask(problem, "astar")
 
 
-def test_a_time_limit_that_ends_the_rounds_is_reported():
-    """Without a complete schedule there is none to keep."""
+def without_solver(monkeypatch):
+    """Let every round end without a solution."""
+    nothing = Solution(status=SolverStatus.TIME_LIMIT)
+    monkeypatch.setattr(solvers, "solve", lambda *_, **__: nothing)
+
+
+@pytest.mark.parametrize("warm_start", [True, False])
+def test_a_time_limit_keeps_what_was_found_and_completes_it(warm_start):
+    """There is a verified schedule however early the rounds end."""
     result = teccl.solve(
         "internal2:chassis=8",
         "allgather",
         size="1MB",
         method="astar",
         time_limit="50ms",
-        warm_start=False,
+        warm_start=warm_start,
     )
     assert result.status is Status.TIME_LIMIT
+    assert result.verified
+    assert result.method == "astar"
+
+
+def test_who_interrupts_the_rounds_gets_a_complete_schedule():
+    """What was under way is kept and the rest is brought without a solver."""
+    cancel, rounds = CancelToken(), []
+
+    def stop(progress):
+        if progress.phase == "astar":
+            rounds.append(progress.message)
+            cancel.cancel()
+
+    result = teccl.solve(
+        "internal2:chassis=4",
+        "allgather",
+        size="1MB",
+        method="astar",
+        horizon=6,
+        gap=10,
+        progress=stop,
+        cancel=cancel,
+    )
+    assert len(rounds) == 1
+    assert result.status is Status.INTERRUPTED
+    assert result.verified
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"switch": SwitchMode.NO_COPY},
+        {"switch": SwitchMode.HYPER_EDGE},
+        {"transit": Transit.CUT_THROUGH},
+        {"transit": Transit.CUT_THROUGH, "switch": SwitchMode.NO_COPY},
+    ],
+)
+@pytest.mark.parametrize("length", [1, 4])
+def test_what_arrives_first_makes_schedules_without_a_solver(options, length, monkeypatch):
+    """Without any solution rounds still end, for switches of every kind."""
+    without_solver(monkeypatch)
+    problem = Problem(
+        topology=Topology.parse("internal2:chassis=3"),
+        demand=Demand.collective("allgather", size="150KB"),
+        **options,
+    )
+    grid = TimeGrid.build(problem)
+    result = ask(problem, "astar", epoch=grid.epoch, horizon=length, warm_start=False)
+    assert result.verified
+    assert result.epochs <= 5 * result.bound_epochs
+
+
+def test_no_round_loses_what_was_known_before_it(monkeypatch):
+    """Solutions that lead nowhere do not lengthen the schedule that rounds started from."""
+
+    def idle(model, *_, **__):
+        return Solution(status=SolverStatus.FEASIBLE, values=np.zeros(model.num_columns))
+
+    monkeypatch.setattr(solvers, "solve", idle)
+    result = teccl.solve(
+        "internal2:chassis=8,alpha=0", "allgather", size="1MB", chunks=2, method="astar"
+    )
+    known = teccl.solve(
+        "internal2:chassis=8,alpha=0", "allgather", size="1MB", chunks=2, grid=True, effort="quick"
+    )
+    assert result.verified
+    assert result.epochs <= 1.25 * known.epochs
 
 
 def judged(seed: int) -> float | None:

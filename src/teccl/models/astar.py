@@ -5,6 +5,7 @@ is missing, is asked to do so in as few epochs as possible.
 """
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,9 +14,17 @@ import numpy.typing as npt
 from teccl import solvers
 from teccl.errors import MethodError, SolverError
 from teccl.models.arcs import NEVER, Arcs, arcs_of
-from teccl.models.astar_hints import greedy_trips, laid, start_values
-from teccl.models.astar_round import Round, RoundOptions, State, build_round, look_ahead
-from teccl.models.milp import Milp, most_copies, ready_epochs
+from teccl.models.astar_greedy import Flow, greedy_flows
+from teccl.models.astar_hints import Trip, greedy_trips, laid, start_values
+from teccl.models.astar_round import (
+    Round,
+    RoundOptions,
+    State,
+    build_round,
+    look_ahead,
+    window,
+)
+from teccl.models.milp import most_copies, ready_epochs
 from teccl.models.passages import LoopError, decode
 from teccl.models.physical import realise
 from teccl.models.turning import Task
@@ -24,6 +33,7 @@ from teccl.request import Request
 from teccl.result import Status
 from teccl.search import Search, SearchStoppedError
 from teccl.solvers import Solution, SolverOptions, SolverStatus
+from teccl.timegrid import TimeGrid
 
 IntArray = npt.NDArray[np.int64]
 
@@ -33,11 +43,13 @@ SHORTEST_ROUND = 4
 # Relative difference to the best possible progress at which a round is good enough.
 ROUND_GAP = 0.02
 # Seconds for one round, and deterministic work where a back end counts it.
-ROUND_SECONDS = 60.0
+ROUND_SECONDS = 20.0
 # Seconds for each attempt to end the last round an epoch earlier.
-FINAL_SECONDS = 20.0
+FINAL_SECONDS = 10.0
 # Rounds after which something is wrong with the progress that each must make.
 MAX_ROUNDS = 10_000
+# How often a window is doubled that is too short for what is left.
+MAX_DOUBLINGS = 12
 
 
 def solve_astar(search: Search) -> None:
@@ -62,8 +74,32 @@ def solve_astar(search: Search) -> None:
 
 def _carry_out(run: "_Run") -> None:
     run.start()
-    run.rounds()
+    try:
+        run.rounds()
+    except (SearchStoppedError, KeyboardInterrupt):
+        # What was found is worth keeping, whoever has to bring the rest.
+        with suppress(LoopError, SolverError):
+            run.complete()
+            run.offer()
+        raise
     run.offer()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stated:
+    """What all flows together are about."""
+
+    problem: Problem
+    grid: TimeGrid
+    arcs: Arcs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Completion:
+    """A state in which all is done, and the trips that are left until then, if they are known."""
+
+    state: State
+    plan: list[Trip]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -77,7 +113,8 @@ class _Run:
     state: State = field(init=False)
     way: IntArray = field(init=False)
     ahead: int = 0
-    last: Round | None = None
+    # A complete schedule from the present state on, as trips; none where nothing is constructed.
+    plan: list[Trip] = field(default_factory=list)
 
     @property
     def request(self) -> Request:
@@ -114,26 +151,22 @@ class _Run:
             self._solve_round(number, length)
             waits = self.state.has_from[self.state.has_from < NEVER].max() >= self.begin + length
             if self.state.progress(self.way) >= before and not waits:
-                # Nothing came closer: one chunk alone, with all the time it needs, always does.
-                self._solve_one_chunk()
+                self._move_on(length)
             self.begin += length
         raise SolverError("astar made no progress; use another --solver")
 
+    def complete(self) -> None:
+        """Bring what is left without a model: by construction, or along what arrives first."""
+        if not self.state.is_done:
+            self.state = self._completed(self.state, self.begin).state
+
     def offer(self) -> None:
-        """Make a schedule of all flows."""
-        assert self.last is not None or not self.state.flows
-        if self.last is None:
+        """Make a schedule of all flows, if they are all there."""
+        if not self.state.flows or not self.state.is_done:
             return
-        arcs = self._arcs(self._horizon)
-        milp = Milp(
-            problem=self.inner,
-            grid=self.task.inner_grid,
-            horizon=self._horizon,
-            arcs=arcs,
-            flows=self.last.flows,
-            model=self.last.model,
-        )
-        passages, epochs = decode(milp, self.state.flows)
+        task = self.task
+        stated = _Stated(problem=task.inner, grid=task.inner_grid, arcs=self._arcs(self._horizon))
+        passages, epochs = decode(stated, self.state.flows)
         schedule = realise(self.task, passages, epochs)
         if schedule is None:
             raise SearchStoppedError(
@@ -182,46 +215,76 @@ class _Run:
     def _solve_round(self, number: int, length: int) -> None:
         """Make as much progress as a round can, and end with it if that is all."""
         stated = self._build(length, self.ahead, RoundOptions())
-        known = self._greedy(stated)
+        if self.request.warm_start and not self.plan:
+            self.plan = self._construct(self.state, self.begin)
+        known = self._planned(stated)
         solution = self._solve(stated, self._round_seconds(length), start=known, gap=self._gap)
         left = int(self.state.missing.sum())
-        flows = known if solution.values is None else stated.chosen(solution.values)
-        if flows is None:
+        solved = None if solution.values is None else stated.chosen(solution.values)
+        if known is None and solved is None:
             return
-        after = self._advanced(stated, flows)
+        after = self._better(stated, solved, known)
         self.search.report(
             "astar",
             f"round {number}: epochs {self.begin} to {self.begin + length}, "
             f"{left - int(after.missing.sum())} of {left} delivered, {solution.status.value}",
         )
-        if after.is_done:
-            after = self._shortened(after)
-        self.state, self.last = after, stated
+        self.state = self._shortened(after) if after.is_done else after
 
-    def _greedy(self, stated: Round) -> list[tuple[int, int, int]] | None:
+    def _better(self, stated: Round, solved: list[Flow] | None, known: list[Flow] | None) -> State:
+        """The state after a solver's round, or after the planned one if that leads further.
+
+        A round sees no further than its look-ahead. Where the rest can be constructed, the round
+        whose completion ends first is taken, so that no round loses what was known before it.
+        """
+        end = stated.begin + stated.length
+        options = [
+            self.state.after(stated.arcs, flows, stated.begin)
+            for flows in (solved, known)
+            if flows is not None
+        ]
+        if known is None:
+            return options[0]
+        ends = [self._completed(state, end) for state in options]
+        best = min(ends, key=lambda found: found.state.finish)
+        self.plan = best.plan
+        return options[ends.index(best)]
+
+    def _planned(self, stated: Round) -> list[Flow] | None:
         """Flows of a round to start from, None where none are wanted or known."""
-        if not self.request.warm_start:
-            return None
-        trips = greedy_trips(self.task, stated.arcs, self.state, self.request.seed)
-        flows = laid(trips, stated.arcs, self.state, begin=stated.begin, length=stated.length)
+        flows = laid(self.plan, stated.arcs, self.state, begin=stated.begin, length=stated.length)
         return flows or None
+
+    def _construct(self, state: State, begin: int) -> list[Trip]:
+        """Trips for all that is missing, none where that cannot be constructed."""
+        return greedy_trips(self.task, self._arcs(1), state, self.request.seed, begin=begin)
+
+    def _completed(self, state: State, begin: int) -> "_Completion":
+        """The shortest way known to end a schedule from a state on."""
+        if state.is_done:
+            return _Completion(state=state, plan=[])
+        plans = [plan for plan in (self.plan, self._construct(state, begin)) if plan]
+        length = 2 * (self._least_epochs + self.ahead)
+        for _ in range(MAX_DOUBLINGS):
+            arcs = window(self._arcs(begin + length), state.flows, begin, length)
+            found = []
+            for plan in plans:
+                flows = laid(plan, arcs, state, begin=begin, length=length)
+                found.append(_Completion(state=state.after(arcs, flows, begin), plan=plan))
+            if not any(option.state.is_done for option in found):
+                flows = greedy_flows(arcs, state, begin=begin, length=length)
+                found.append(_Completion(state=state.after(arcs, flows, begin), plan=[]))
+            done = [option for option in found if option.state.is_done]
+            if done:
+                return min(done, key=lambda option: option.state.finish)
+            length *= 2
+        raise SolverError("astar found no way on; use another --method")
 
     @property
     def _least_epochs(self) -> int:
         """Epochs that no schedule can beat, as far as is known."""
         bound = self.search.bound
         return 0 if bound is None or bound.epochs is None else bound.epochs
-
-    def _advanced(self, stated: Round, flows: list[tuple[int, int, int]]) -> State:
-        """The state after some flows."""
-        has_from = self.state.has_from.copy()
-        arcs = stated.arcs
-        for m, a, k in flows:
-            node = int(arcs.end[a])
-            if node >= 0 and not arcs.is_switch[node]:
-                arrival = k + int(arcs.delay[a, k - stated.begin])
-                has_from[m, node] = min(has_from[m, node], arrival)
-        return State(has_from=has_from, wants=self.state.wants, flows=self.state.flows + flows)
 
     def _shortened(self, best: State) -> State:
         """End the last round as early as can be shown within some time."""
@@ -232,30 +295,39 @@ class _Run:
             if horizon < 1 or best.finish <= least:
                 return best
             stated = self._build(horizon, 0, RoundOptions(complete=True))
-            known = self._greedy(stated)
             solution = self._solve(
-                stated, self._seconds(FINAL_SECONDS), start=known, first_only=True
+                stated,
+                self._seconds(FINAL_SECONDS),
+                start=self._planned(stated),
+                first_only=True,
             )
-            if solution.values is None:
+            flows = [] if solution.values is None else stated.chosen(solution.values)
+            earlier = self.state.after(stated.arcs, flows, self.begin)
+            if not earlier.is_done:
                 return best
-            best = self._advanced(stated, stated.chosen(solution.values))
+            best = earlier
             self.search.report("astar", f"the last round ends in epoch {best.finish}")
 
-    def _solve_one_chunk(self) -> None:
-        """Bring one chunk to one who wants it, however long that takes."""
-        chunk = int(np.flatnonzero(self.state.missing.any(axis=1))[0])
-        options = RoundOptions(chunks=np.array([chunk]))
-        longest = int(self.way[self.way < NEVER].max(initial=1)) + self.ahead
-        while True:
-            stated = self._build(longest, self.ahead, options)
-            solution = self._solve(stated, None)
-            if solution.values is None:
-                raise SolverError(f"astar found no way on: {solution.message or solution.status}")
-            after = self._advanced(stated, stated.chosen(solution.values))
-            if after.progress(self.way) < self.state.progress(self.way):
-                self.state, self.last = after, stated
+    def _move_on(self, length: int) -> None:
+        """Bring something closer although the solver did not: a round of what arrives first.
+
+        Where a round is too short for any delivery, one is made with all the time it needs.
+        """
+        arcs = window(
+            self._arcs(self.begin + length + self.ahead),
+            self.state.flows,
+            self.begin,
+            length + self.ahead,
+        )
+        flows = greedy_flows(arcs, self.state, begin=self.begin, length=length)
+        for _ in range(MAX_DOUBLINGS):
+            if flows:
+                self.state = self.state.after(arcs, flows, self.begin)
                 return
-            longest *= 2
+            length *= 2
+            arcs = window(self._arcs(self.begin + length), self.state.flows, self.begin, length)
+            flows = greedy_flows(arcs, self.state, begin=self.begin, length=length, first_only=True)
+        raise SolverError("astar found no way on; use another --method")
 
     @property
     def _gap(self) -> float:
@@ -280,7 +352,7 @@ class _Run:
         stated: Round,
         seconds: float | None,
         *,
-        start: list[tuple[int, int, int]] | None = None,
+        start: list[Flow] | None = None,
         gap: float = 0.0,
         first_only: bool = False,
     ) -> Solution:

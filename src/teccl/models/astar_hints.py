@@ -22,15 +22,20 @@ FloatArray = npt.NDArray[np.float64]
 
 
 class Trip(NamedTuple):
-    """A passage of one chunk from a GPU: when it is planned, and each link with its offset."""
+    """A passage of one chunk from a GPU: when it is planned, and each link with its offset.
+
+    The epoch counts from the start of the schedule.
+    """
 
     chunk: int
     epoch: int
     hops: tuple[tuple[int, int], ...]
 
 
-def greedy_trips(task: Task, arcs: Arcs, state: State, seed: int) -> list[Trip]:
+def greedy_trips(task: Task, arcs: Arcs, state: State, seed: int, *, begin: int = 0) -> list[Trip]:
     """Construct what is left as if everything under way were there; none where that is no help.
+
+    The trips begin in epoch `begin`, in the order in which they are planned.
 
     Turned problems and circuits are left to the solver alone.
     """
@@ -48,7 +53,8 @@ def greedy_trips(task: Task, arcs: Arcs, state: State, seed: int) -> list[Trip]:
     for t in np.argsort(tasks.start, kind="stable").tolist():
         hops = slice(tasks.hop_start[t], tasks.hop_start[t + 1])
         pairs = zip(tasks.hop_link[hops].tolist(), tasks.hop_offset[hops].tolist(), strict=True)
-        trips.append(Trip(int(chunks[tasks.chunk[t]]), int(tasks.start[t]), tuple(pairs)))
+        epoch = begin + int(tasks.start[t])
+        trips.append(Trip(int(chunks[tasks.chunk[t]]), epoch, tuple(pairs)))
     return trips
 
 
@@ -99,7 +105,7 @@ def laid(
         if not hops:
             continue
         source = int(arcs.src[hops[0][0]])
-        since = max(trip.epoch, int(has[trip.chunk, source]))
+        since = max(trip.epoch - begin, int(has[trip.chunk, source]))
         for epoch in range(since, length):
             held = _holds(hops, arcs, uses, epoch)
             if held is None:

@@ -15,6 +15,7 @@ moment from which each GPU has each chunk, which may lie in the next round (late
 what links still carry.
 """
 
+import itertools
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -67,6 +68,15 @@ class State:
     def finish(self) -> int:
         """Epoch from which everyone has what he wants."""
         return int(self.has_from[self.wants].max(initial=0))
+
+    def after(self, arcs: Arcs, flows: list[tuple[int, int, int]], begin: int) -> "State":
+        """Return the state after some flows on arcs seen from an epoch on."""
+        has_from = self.has_from.copy()
+        for m, a, k in flows:
+            node = int(arcs.end[a])
+            if node >= 0 and not arcs.is_switch[node]:
+                has_from[m, node] = min(int(has_from[m, node]), k + int(arcs.delay[a, k - begin]))
+        return State(has_from=has_from, wants=self.wants, flows=self.flows + flows)
 
     def progress(self, way: IntArray) -> tuple[int, int]:
         """What must shrink: deliveries still to be made, and epochs from holders to those."""
@@ -156,13 +166,10 @@ class RoundOptions:
         Reward for coming closer, below one.
     complete
         Ask for all that is missing within the look-ahead, and for nothing better.
-    chunks
-        Chunks that may move, None for all.
     """
 
     gamma: float = GAMMA
     complete: bool = False
-    chunks: IntArray | None = None
 
 
 def build_round(
@@ -192,7 +199,7 @@ def build_round(
     horizon = length + ahead
     near = window(arcs, state.flows, begin, horizon)
     reach = _reach(near, state, way, begin)
-    useful = _useful(state, way, options)
+    useful = _useful(state, way)
     flows = _flows(near, reach, useful, length=length, horizon=horizon)
     frame = rows.Frame(arcs=near, reach=reach, flows=flows, horizon=horizon, upper=upper)
     builder = _RoundBuilder(frame, useful, way, options)
@@ -222,7 +229,7 @@ def _reach(arcs: Arcs, state: State, way: IntArray, begin: int) -> Reach:
     )
 
 
-def _useful(state: State, way: IntArray, options: RoundOptions) -> BoolArray:
+def _useful(state: State, way: IntArray) -> BoolArray:
     """By chunk and node, where getting the chunk serves someone who still wants it.
 
     A node that does not want it must be nearer to someone who does than all that have it.
@@ -234,12 +241,7 @@ def _useful(state: State, way: IntArray, options: RoundOptions) -> BoolArray:
         targets = missing[chunk]
         nearest = way[holds[chunk]].min(axis=0)[targets]
         useful[chunk] |= (way[:, targets] < nearest).any(axis=1)
-    useful &= ~holds
-    if options.chunks is not None:
-        others = np.ones(len(useful), dtype=bool)
-        others[options.chunks] = False
-        useful[others] = False
-    return useful
+    return useful & ~holds
 
 
 def _flows(arcs: Arcs, reach: Reach, useful: BoolArray, *, length: int, horizon: int) -> Flows:
@@ -285,6 +287,8 @@ class _RoundBuilder:
         self, frame: rows.Frame, useful: BoolArray, way: IntArray, options: RoundOptions
     ) -> None:
         self.frame, self.useful, self.way, self.options = frame, useful, way, options
+        self.farthest = int(way[way < NEVER].max(initial=0))
+        self.unit = max(1, WEIGHT_SCALE // (frame.horizon + self.farthest + 1))
         self.blocks: list[RowBlock] = [rows.capacity_rows(frame)]
         self.lower = [np.zeros(frame.flows.columns.count)]
         self.upper = [frame.upper[frame.flows.arc].astype(np.float64)]
@@ -349,56 +353,60 @@ class _RoundBuilder:
         self.lower = [lower]
 
     def _reward_arrivals(self) -> None:
-        r"""Reward wanted chunks for every epoch they are there: :math:`\sum_k R_{m,d,k}`.
+        r"""Reward wanted chunks by the epochs they are there early.
+
+        :math:`\sum_k R_{m,d,k}` over the round, its look-ahead and the longest way: what has still
+        that way to go when the look-ahead ends would be there when the sum ends.
 
         The paper's weights 1 / (k + 1) are for a whole schedule: in a round they would make what
         arrives in the look-ahead worth next to nothing, and measured schedules longer.
         """
         frame, f = self.frame, self.frame.flows
-        tail = np.arange(frame.horizon, 0, -1) * (WEIGHT_SCALE // frame.horizon)
         node = frame.arcs.end[f.arc]
         served = (node >= 0) & frame.reach.wanted[f.chunk, np.maximum(node, 0)]
-        self.cost[0][f.column[served]] = -tail[f.arrival[served] - 1]
+        early = frame.horizon + self.farthest + 1 - f.arrival[served]
+        self.cost[0][f.column[served]] = -self.unit * early
 
     def _reward_nearness(self, held: Columns) -> None:
         r"""Reward chunks that are nearer to who wants them when the look-ahead ends.
 
-        .. math:: P_{s,d} \le \sum_{m : D_{m,d}} Q_{m,s}, \quad \sum_s P_{s,d} = \sum_m D_{m,d},
-           \quad \frac{\gamma}{1 + FW_{s,d}} P_{s,d}
+        .. math:: P_{m,d,w} \le \sum_{s : FW_{s,d} \le w} Q_{m,s}
 
-        TE-CCL, appendix on A*, at the end of the look-ahead. FW counts epochs, so that it says
-        something where latencies are zero as well.
+        where w is any distance below the present one, and the reward of coming from one to the
+        next is :math:`\gamma` times the epochs between them.
+
+        TE-CCL, appendix on A*, at the end of the look-ahead, with our change: P is kept for each
+        chunk. The paper's sum over chunks counts one that is at two places for another that is
+        at none, so that rounds end with everyone receiving the same.
         """
-        frame = self.frame
-        wanted = frame.reach.wanted
-        gpus = np.flatnonzero(~frame.arcs.is_switch)
+        frame, gamma = self.frame, self.options.gamma
         final = held.index[:, :, frame.horizon]
-        holds = frame.reach.own_from < NEVER
-        amount = wanted.sum(axis=0)
-        targets = np.flatnonzero(amount)
-        movable = (final != ABSENT) | holds
-        exists = np.zeros((len(gpus), len(targets)), dtype=bool)
-        for j, d in enumerate(targets):
-            exists[:, j] = movable[np.ix_(wanted[:, d], gpus)].any(axis=0)
-        near = self._columns(exists, amount[targets][np.nonzero(exists)[1]])
-        self.cost[-1] = -self._nearness(gpus, targets)[exists]
-        terms = []
-        limit = np.zeros(exists.shape)
-        number = np.arange(exists.size).reshape(exists.shape)
-        for j, d in enumerate(targets):
-            chunks = np.flatnonzero(wanted[:, d])
-            limit[:, j] = holds[np.ix_(chunks, gpus)].sum(axis=0)
-            terms.append((number[:, j][None], final[np.ix_(chunks, gpus)], -1.0))
-        terms.append((number, near.index, 1.0))
-        self.blocks += [
-            RowBlock.of(exists.size, terms, lower=-np.inf, upper=limit.ravel()),
-            RowBlock.sums(near.index.T, lower=0.0, upper=amount[targets].astype(np.float64)),
-        ]
+        chunk, node, step, gain = self._steps()
+        near = self._columns(np.ones(len(chunk), dtype=bool))
+        self.cost[-1] = -np.floor(gamma * self.unit * gain)
+        closer = step[:, None] >= self.way[:, node].T
+        at, place = np.nonzero(closer)
+        holder = final[chunk[at], place]
+        self.blocks.append(
+            RowBlock.of(
+                len(chunk),
+                [(np.arange(len(chunk)), near.index, 1.0), (at, holder, -1.0)],
+                lower=-np.inf,
+                upper=0.0,
+            )
+        )
 
-    def _nearness(self, gpus: IntArray, targets: IntArray) -> FloatArray:
-        """By GPU and destination, the reward of a chunk there, in whole numbers."""
-        way = self.way[np.ix_(gpus, targets)].astype(np.float64)
-        unit = max(1.0, float(way[way > 0].min(initial=np.inf))) if (way > 0).any() else 1.0
-        reward = np.where(way == 0, 1.0, self.options.gamma / (1.0 + way / unit))
-        scale = WEIGHT_SCALE / self.frame.horizon
-        return np.floor(reward * scale)
+    def _steps(self) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+        """Chunk, destination, distance and epochs gained of each step closer, from the far end."""
+        wanted = self.frame.reach.wanted
+        holds = self.frame.reach.own_from < NEVER
+        gpus = ~self.frame.arcs.is_switch
+        levels = [np.unique(self.way[gpus, d]) for d in range(len(gpus))]
+        found = []
+        for m in np.flatnonzero(wanted.any(axis=1)).tolist():
+            nearest = self.way[holds[m]].min(axis=0)
+            for d in np.flatnonzero(wanted[m]).tolist():
+                steps = levels[d][(levels[d] > 0) & (levels[d] <= nearest[d])].tolist()
+                found += [(m, d, a, b - a) for a, b in itertools.pairwise(steps)]
+        table = np.array(found, dtype=np.int64).reshape(-1, 4)
+        return table[:, 0], table[:, 1], table[:, 2], table[:, 3]

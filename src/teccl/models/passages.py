@@ -7,14 +7,36 @@ from the destinations drops whatever serves nobody.
 
 from collections import defaultdict
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from teccl.models.milp import Milp, holding_of, ready_epochs
+from teccl.models.arcs import Arcs
+from teccl.models.milp import holding_of, ready_epochs
 from teccl.models.variables import Holding
-from teccl.problem import SwitchMode, Transit
+from teccl.problem import Problem, SwitchMode, Transit
+from teccl.timegrid import TimeGrid
 
 
 class LoopError(Exception):
     """A chunk goes round in switches, which no transfer may."""
+
+
+class Decodable(Protocol):
+    """What the flows of a model are about."""
+
+    @property
+    def problem(self) -> Problem:
+        """What is to be scheduled."""
+        ...
+
+    @property
+    def grid(self) -> TimeGrid:
+        """In which epochs."""
+        ...
+
+    @property
+    def arcs(self) -> Arcs:
+        """Whatever flows start on, over all their epochs."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +83,7 @@ class Passage:
     feeder: tuple[int, int] | None = None
 
 
-def decode(milp: Milp, flows: list[tuple[int, int, int]]) -> tuple[list[Passage], int]:
+def decode(milp: Decodable, flows: list[tuple[int, int, int]]) -> tuple[list[Passage], int]:
     """Return the passages of a solution that serve someone, and their last epoch.
 
     Raises
@@ -76,7 +98,7 @@ def decode(milp: Milp, flows: list[tuple[int, int, int]]) -> tuple[list[Passage]
     return passages, finish
 
 
-def _join_links(milp: Milp, flows: list[tuple[int, int, int]]) -> list[Passage]:
+def _join_links(milp: Decodable, flows: list[tuple[int, int, int]]) -> list[Passage]:
     """Join flows on links at the switches they pass."""
     arcs = milp.arcs
     waiting: dict[tuple[int, int, int], list[tuple[int, int]]] = defaultdict(list)
@@ -105,7 +127,7 @@ def _join_links(milp: Milp, flows: list[tuple[int, int, int]]) -> list[Passage]:
     ]
 
 
-def _refuse_loops(milp: Milp, passage: Passage) -> None:
+def _refuse_loops(milp: Decodable, passage: Passage) -> None:
     """Refuse a passage that enters a switch twice."""
     entered = [int(milp.problem.topology.link_dst[hop.link]) for hop in passage.hops]
     switches = [node for node in entered if milp.arcs.is_switch[node]]
@@ -113,7 +135,7 @@ def _refuse_loops(milp: Milp, passage: Passage) -> None:
         raise LoopError
 
 
-def _join_ways(milp: Milp, flows: list[tuple[int, int, int]]) -> list[Passage]:
+def _join_ways(milp: Decodable, flows: list[tuple[int, int, int]]) -> list[Passage]:
     """Make passages of flows on whole ways, or of the trees of ways that start together."""
     arcs = milp.arcs
     groups: dict[tuple[int, int, int], list[int]] = defaultdict(list)
@@ -147,7 +169,7 @@ def _join_ways(milp: Milp, flows: list[tuple[int, int, int]]) -> list[Passage]:
     return passages
 
 
-def _whole_way(milp: Milp, m: int, a: int, k: int) -> Passage:
+def _whole_way(milp: Decodable, m: int, a: int, k: int) -> Passage:
     way = milp.arcs.ways[a]
     offsets = _offsets(milp, way)
     arrival = k + int(milp.arcs.delay[a, k])
@@ -163,7 +185,7 @@ def _whole_way(milp: Milp, m: int, a: int, k: int) -> Passage:
     return Passage(chunk=m, src=int(milp.arcs.src[a]), epoch=k, hops=tuple(hops), ends=(end,))
 
 
-def _offsets(milp: Milp, way: tuple[int, ...]) -> list[int]:
+def _offsets(milp: Decodable, way: tuple[int, ...]) -> list[int]:
     """Epochs from the start of a way to the start of each of its links."""
     problem, grid = milp.problem, milp.grid
     if problem.switch is SwitchMode.HYPER_EDGE:
@@ -175,12 +197,12 @@ def _offsets(milp: Milp, way: tuple[int, ...]) -> list[int]:
     return offsets
 
 
-def _stores(milp: Milp) -> bool:
+def _stores(milp: Decodable) -> bool:
     """Whether a switch forwards what it has fully received."""
     return milp.problem.transit is Transit.STORE_AND_FORWARD
 
 
-def _prune(milp: Milp, passages: list[Passage]) -> tuple[list[Passage], int]:
+def _prune(milp: Decodable, passages: list[Passage]) -> tuple[list[Passage], int]:
     """Feed every passage, then keep what leads to a destination."""
     fed, spare = _feed(milp, passages)
     wanted = _wanted(milp)
@@ -212,7 +234,7 @@ def _prune(milp: Milp, passages: list[Passage]) -> tuple[list[Passage], int]:
     return result, finish
 
 
-def _wanted(milp: Milp) -> set[tuple[int, int]]:
+def _wanted(milp: Decodable) -> set[tuple[int, int]]:
     table = milp.problem.chunks
     return {
         (m, node)
@@ -224,7 +246,9 @@ def _wanted(milp: Milp) -> set[tuple[int, int]]:
 _Arrivals = dict[tuple[int, int], list[tuple[int, int, int]]]
 
 
-def _feed(milp: Milp, passages: list[Passage]) -> tuple[list[tuple[int, int] | None], _Arrivals]:
+def _feed(
+    milp: Decodable, passages: list[Passage]
+) -> tuple[list[tuple[int, int] | None], _Arrivals]:
     """Return what feeds each passage, and the arrivals at each node that may serve itself."""
     holding = holding_of(milp.problem)
     table, ready = milp.problem.chunks, ready_epochs(milp.problem, milp.grid)
@@ -252,7 +276,7 @@ def _feed(milp: Milp, passages: list[Passage]) -> tuple[list[tuple[int, int] | N
     return fed, spare
 
 
-def _trimmed(milp: Milp, passage: Passage, needed: set[int]) -> tuple[Passage, list[int]]:
+def _trimmed(milp: Decodable, passage: Passage, needed: set[int]) -> tuple[Passage, list[int]]:
     """Drop the branches of a passage that nobody needs, but not the link that sets its pace."""
     ends = sorted(needed)
     hops = _ways_to(passage, [passage.ends[end][1] for end in ends])
