@@ -16,6 +16,7 @@ from _table import print_machine, print_table
 import teccl
 from teccl import Demand, Problem, TimeGrid, Topology
 from teccl.models.milp import build_milp
+from teccl.progress import CancelToken, Progress
 
 # Topology, chunks for each GPU and horizon: from a hundred thousand columns to three million.
 MODELS = [
@@ -134,10 +135,10 @@ def rounds(*, limit: float) -> Iterator[tuple[object, ...]]:
 
 def cold_seconds(spec: str, *, limit: float, **case: object) -> float | None:
     """Seconds that CP-SAT needs for a schedule of some epochs from nothing, None beyond a limit."""
-    cancel, begin = teccl.CancelToken(), time.perf_counter()
+    cancel, begin = CancelToken(), time.perf_counter()
     found: list[float] = []
 
-    def note(progress: teccl.Progress) -> None:
+    def note(progress: Progress) -> None:
         if progress.phase == "schedule":
             found.append(time.perf_counter() - begin)
             cancel.cancel()

@@ -14,6 +14,8 @@ from teccl.solvers import SolverOptions, SolverStatus
 from teccl.timegrid import TimeGrid
 
 MICROSECOND = Fraction(1, 10**6)
+# Seconds for one small model, of which a busy machine may give it a small share.
+MAX_SECONDS = 600
 
 
 def schedule_within(
@@ -37,7 +39,7 @@ def schedule_within(
             whole_ways=whole_ways,
             backwards=task.is_turned,
         )
-        options = SolverOptions(time_limit=60, first_only=goal is Goal.NONE)
+        options = SolverOptions(time_limit=MAX_SECONDS, first_only=goal is Goal.NONE)
         solution = solvers.solve(milp.model, solver, options)
         if solution.status is SolverStatus.INFEASIBLE:
             return None

@@ -21,6 +21,9 @@ from teccl.solvers.child import Job
 
 # Values beyond this are infinite to CP-SAT.
 _FAR = 2**40
+# Columns up to which a model without objective is relaxed in full: counting that a relaxation sees
+# at once can take propagation minutes, and in a small model the relaxation costs next to nothing.
+_SMALL_MODEL = 2_000
 # One worker repeats its run exactly; more of them race.
 _DEFAULT_WORKERS = 1
 
@@ -116,8 +119,8 @@ def _parameters(helper: Any, job: Job) -> Any:
     if options["work"] is not None:
         parameters.max_deterministic_time = float(options["work"])
     if not job.arrays["cost"].any():
-        # Without an objective, relaxations only cost time: propagation finds schedules.
-        parameters.linearization_level = 0
+        # Without an objective, large relaxations only cost time: propagation finds schedules.
+        parameters.linearization_level = 2 if job.num_columns <= _SMALL_MODEL else 0
     if options["first_only"]:
         parameters.stop_after_first_solution = True
     return parameters
