@@ -151,10 +151,9 @@ class Problem:
         """Refuse problems whose times would overflow int64 picoseconds."""
         if not self.topology.links:
             return
-        steps = self.topology.each_link(self.topology.rate_steps)
-        slowest = min(rate for each in set(steps) for _, rate in each)
-        alphas = self.topology.each_link(lambda link: link.alpha)
-        longest = self.chunk_bytes / slowest + max(set(alphas))
+        steps = self.topology.each_kind(self.topology.rate_steps)
+        slowest = min(rate for each in steps for _, rate in each)
+        longest = self.chunk_bytes / slowest + max(self.topology.each_kind(lambda link: link.alpha))
         hops = max(1, len(self.chunks)) * max(1, self.topology.num_nodes)
         if longest * hops > MAX_SECONDS:
             raise ProblemError(

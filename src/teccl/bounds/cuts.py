@@ -132,13 +132,14 @@ def _load(network: Network, cut: Cut, gates: list[_Gate]) -> _Load:
     chosen = np.flatnonzero(crosses & wanted[classes.goal])
     heads = np.zeros((2, len(classes.origins), width), dtype=np.int64)
     tails = np.zeros((len(classes.goals), width), dtype=np.int64)
-    used = np.unique(classes.origin[chosen])
-    single = np.array([o for o in used if len(classes.origins[o].nodes) == 1], dtype=np.int64)
+    used = _members(classes.origin[chosen], len(classes.origins))
+    is_single = classes.origin_sets.size[used] == 1
+    single = used[is_single]
     if len(single) and width:
         nodes = np.array([classes.origins[o].nodes[0] for o in single])
         ready = np.array([classes.origins[o].ready[0] for o in single])
         heads[:, single] = _gate_values(network, gates, nodes, ready, heads=True)
-    for o in np.setdiff1d(used, single):
+    for o in used[~is_single]:
         nodes, ready = classes.origins[o]
         head = _gate_values(
             network, gates, nodes[outside[nodes]], ready[outside[nodes]], heads=True
@@ -146,12 +147,13 @@ def _load(network: Network, cut: Cut, gates: list[_Gate]) -> _Load:
         # Sources of a copy are alternatives; of a reduction each must arrive: take the worst.
         heads[0, o] = head.min(axis=0) if width else 0
         heads[1, o] = head[head.min(axis=1).argmax()] if width else 0
-    goals = np.unique(classes.goal[chosen])
-    alone = np.array([g for g in goals if len(classes.goals[g]) == 1], dtype=np.int64)
+    goals = _members(classes.goal[chosen], len(classes.goals))
+    is_alone = classes.goal_sets.size[goals] == 1
+    alone = goals[is_alone]
     if len(alone) and width:
         nodes = np.array([classes.goals[g][0] for g in alone])
         tails[alone] = _gate_values(network, gates, nodes, np.zeros_like(nodes), heads=False)
-    for g in np.setdiff1d(goals, alone):
+    for g in goals[~is_alone]:
         nodes = classes.goals[g][cut.inside[classes.goals[g]]]
         tail = _gate_values(network, gates, nodes, np.zeros_like(nodes), heads=False)
         tails[g] = tail[tail.min(axis=1).argmax()] if width else 0
@@ -159,21 +161,28 @@ def _load(network: Network, cut: Cut, gates: list[_Gate]) -> _Load:
     return _Load(chosen, heads[kind, classes.origin[chosen]], tails[classes.goal[chosen]])
 
 
+def _members(indices: IntArray, length: int) -> IntArray:
+    """Return which of the first numbers occur, in order."""
+    return np.flatnonzero(np.bincount(indices, minlength=length))
+
+
 def _gate_values(
     network: Network, gates: list[_Gate], nodes: IntArray, extra: IntArray, *, heads: bool
 ) -> IntArray:
     """Rows are nodes, columns gates: head from the node, or tail to it after the crossing."""
     topology = network.problem.topology
-    values = np.empty((len(nodes), len(gates)), dtype=np.int64)
-    for column, gate in enumerate(gates):
-        if heads:
-            before = network.approach[np.ix_(nodes, topology.link_src[gate.links])]
-            options = before + extra[:, None]
-        else:
-            after = network.distance[np.ix_(topology.link_dst[gate.links], nodes)].T
-            options = after + network.crossing[gate.links][None, :]
-        values[:, column] = options.min(axis=1)
-    return np.minimum(values, FAR)
+    if not gates:
+        return np.empty((len(nodes), 0), dtype=np.int64)
+    links = np.concatenate([gate.links for gate in gates])
+    if heads:
+        options = network.approach[nodes[:, None], topology.link_src[links]] + extra[:, None]
+    else:
+        after = network.distance[topology.link_dst[links], nodes[:, None]]
+        options = after + network.crossing[links]
+    if len(links) > len(gates):
+        sizes = [len(gate.links) for gate in gates]
+        options = np.minimum.reduceat(options, np.cumsum([0, *sizes[:-1]]), axis=1)
+    return np.minimum(options, FAR)
 
 
 def _thresholds(load: _Load) -> Iterator[npt.NDArray[np.bool_]]:

@@ -227,8 +227,12 @@ class Topology:
 
     def each_link(self, value: Callable[[Link], T]) -> list[T]:
         """Value of every link, computed once for all links that differ in their ends only."""
-        found = [value(self.links[i]) for i in self._kinds]
+        found = self.each_kind(value)
         return [found[kind] for kind in self._kind]
+
+    def each_kind(self, value: Callable[[Link], T]) -> list[T]:
+        """Value of one link of each kind; links of a kind differ in their ends only."""
+        return [value(self.links[i]) for i in self._kinds]
 
     def rate(self, link: Link) -> Fraction:
         """Bytes per second that one transfer gets on a link: its own or a slower shared rate."""
