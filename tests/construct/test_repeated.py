@@ -73,8 +73,8 @@ def test_serial_scheduling_keeps_resources_and_waits(spec: str) -> None:
     assert plan is not None
     tasks = tasks_of_plan(made, plan)
     key = np.random.default_rng(0).permutation(len(tasks))
-    first = justify_serially(made, tasks, key=key, rounds=0)
-    better = justify_serially(made, tasks, key=key, rounds=3)
+    first = justify_serially(made, tasks, key=key, rounds=0, order=precedence(made, tasks))
+    better = justify_serially(made, tasks, key=key, rounds=3, order=precedence(made, tasks))
     assert finish_time(tasks, better) <= finish_time(tasks, first) < 2**61
     order = precedence(made, tasks)
     before = np.repeat(np.arange(len(tasks)), np.diff(order.next_start))

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from tests.construct.small import best_plan, make_instance, make_problem, verified
 
+from teccl.construct import strategies
 from teccl.construct.instance import Instance
 from teccl.construct.symmetry import find_group, is_symmetric_demand, symmetric_plans
-from teccl.demand import Demand
+from teccl.demand import Collective, Demand
 from teccl.topology import Topology
 
 
@@ -116,4 +117,23 @@ def test_a_removed_link_falls_back() -> None:
 )
 def test_only_a_full_allgather_is_symmetric(demand: Demand, symmetric: bool) -> None:
     """Every rank must gather from every rank for the group to repeat it."""
-    assert is_symmetric_demand(make_problem("ring:gpus=4", demand)) is symmetric
+    problem = make_problem("ring:gpus=4", demand)
+    assert is_symmetric_demand(problem, Collective.ALLGATHER) is symmetric
+
+
+@pytest.mark.parametrize("spec", ["torus:dims=3x4", "internal2:chassis=4", "dgx-h100:chassis=3"])
+def test_paths_of_one_source_repeat(spec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An exchange laid for one source and repeated is correct and near one laid for all."""
+    made = Instance.build(make_problem(spec, "alltoall"))
+    whole = best_plan(made, level="quick")
+    monkeypatch.setattr(strategies, "MAX_LAID", 0)
+    monkeypatch.setitem(strategies.LISTING_WORK, "quick", 1)
+    calls = []
+    repeat = strategies.symmetric_paths
+    monkeypatch.setattr(
+        strategies, "symmetric_paths", lambda *given: calls.append(1) or repeat(*given)
+    )
+    plan = best_plan(made, level="quick")
+    assert calls
+    verified(made, plan)
+    assert plan.finish <= 1.1 * whole.finish

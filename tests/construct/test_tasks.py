@@ -66,7 +66,9 @@ def test_given_feeders_replace_the_search() -> None:
 def test_list_schedule_starts_at_once() -> None:
     """A relay sends on the instant it has the chunk."""
     made, tasks = line_tasks()
-    start = schedule_tasks(made, tasks, key=np.zeros(2, dtype=np.int64))
+    start = schedule_tasks(
+        made, tasks, key=np.zeros(2, dtype=np.int64), order=precedence(made, tasks)
+    )
     assert start.tolist() == [0, 20 * US + US // 2]
     assert finish_time(tasks, start) == 41 * US
 
@@ -74,13 +76,15 @@ def test_list_schedule_starts_at_once() -> None:
 def test_tails_reach_to_the_end() -> None:
     """The tail of a task is the longest way to the last arrival that hangs on it."""
     made, tasks = line_tasks()
-    assert task_tails(made, tasks).tolist() == [41 * US, 20 * US + US // 2]
+    assert task_tails(tasks, precedence(made, tasks)).tolist() == [41 * US, 20 * US + US // 2]
 
 
 def test_circular_waits_are_not_placed() -> None:
     """Tasks that wait for each other are never started, and the finish says so."""
     made, tasks = line_tasks(feeder=np.array([1, 0]))
-    start = schedule_tasks(made, tasks, key=np.zeros(2, dtype=np.int64))
+    start = schedule_tasks(
+        made, tasks, key=np.zeros(2, dtype=np.int64), order=precedence(made, tasks)
+    )
     assert start.tolist() == [-1, -1]
     assert finish_time(tasks, start) >= 2**61
 
@@ -108,7 +112,9 @@ def test_list_schedules_are_feasible(spec: str, collective: str) -> None:
     made, tasks = laid_tasks(spec, collective)
     for seed in range(3):
         key = np.random.default_rng(seed).permutation(len(tasks))
-        assert_feasible(made, tasks, schedule_tasks(made, tasks, key=key))
+        assert_feasible(
+            made, tasks, schedule_tasks(made, tasks, key=key, order=precedence(made, tasks))
+        )
 
 
 @pytest.mark.parametrize(("spec", "collective"), CASES)
@@ -117,8 +123,8 @@ def test_justification_is_never_later(spec: str, collective: str) -> None:
     made, tasks = laid_tasks(spec, collective)
     for seed in range(3):
         key = np.random.default_rng(seed).permutation(len(tasks))
-        start = schedule_tasks(made, tasks, key=key)
-        better = justify(made, tasks, start, rounds=4)
+        start = schedule_tasks(made, tasks, key=key, order=precedence(made, tasks))
+        better = justify(made, tasks, start, rounds=4, order=precedence(made, tasks))
         assert finish_time(tasks, better) <= finish_time(tasks, start)
         assert_feasible(made, tasks, better)
 
@@ -126,8 +132,9 @@ def test_justification_is_never_later(spec: str, collective: str) -> None:
 def test_justification_shortens_a_poor_order() -> None:
     """From an order that starts short tails first there is something to gain."""
     made, tasks = laid_tasks("dgx1", "allreduce")
-    poor = schedule_tasks(made, tasks, key=task_tails(made, tasks))
-    better = justify(made, tasks, poor, rounds=8)
+    order = precedence(made, tasks)
+    poor = schedule_tasks(made, tasks, key=task_tails(tasks, order), order=order)
+    better = justify(made, tasks, poor, rounds=8, order=order)
     assert finish_time(tasks, better) < finish_time(tasks, poor)
 
 

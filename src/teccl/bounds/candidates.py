@@ -1,4 +1,4 @@
-"""Which cuts to evaluate: ports, groups and the narrowest cuts that maximum flow finds."""
+"""Which cuts to evaluate: ports, groups and the narrowest cuts that flows find."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -7,12 +7,15 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.bounds.cuts import Cut
-from teccl.bounds.network import FAR, Network
+from teccl.bounds.lengths import flow_prices
+from teccl.bounds.network import FAR, Network, all_distances
 from teccl.problem import Problem
 from teccl.topology import Topology
 
 # Beyond this many GPUs the narrowest cut is not searched for every destination.
 MAX_FLOW_GPUS = 80
+# Prices this many times below the largest are taken for zero.
+NEGLIGIBLE_PRICE = 1_000
 # GPUs looked at among those whose ports are alike, and groups likewise.
 MAX_ALIKE = 4
 
@@ -20,14 +23,14 @@ MAX_ALIKE = 4
 def candidate_cuts(network: Network, *, narrow: bool = True) -> Iterator[Cut]:
     """Yield cuts without repeats, cheap and usually binding ones first.
 
-    With `narrow` false only ports and groups as they are: no maximum flow is computed.
+    With `narrow` false only ports and groups as they are: no flow is computed.
     """
     seen = set()
     chosen = _representatives(network)
     problem = network.problem
     cuts = [*_ports(problem, chosen), *_groups(problem, narrow=narrow)]
     if narrow:
-        cuts += _narrow(network, chosen)
+        cuts += [*_narrow(network, chosen), *_priced(network)]
     for cut in cuts:
         key = cut.inside.tobytes()
         if key not in seen and cut.inside.any() and not cut.inside.all():
@@ -131,6 +134,26 @@ def _narrow(network: Network, nodes: list[int]) -> Iterator[Cut]:
                 inside,
                 f"the {int((inside & everyone).sum())} gpus away from {topology.nodes[node].name}",
             )
+
+
+def _priced(network: Network) -> Iterator[Cut]:
+    """Where the prices of the least-congested flow part the nodes, for unicasts on a grid.
+
+    Off the grid the prices make a bound by themselves.
+    """
+    prices = flow_prices(network) if network.on_grid else None
+    if prices is None:
+        return
+    topology = network.problem.topology
+    # Prices of links that do not bind are rounding.
+    lengths = np.where(prices * NEGLIGIBLE_PRICE > prices.max(), prices, 0)
+    distance = all_distances(network.problem, lengths)
+    for gpu in topology.gpus.tolist():
+        inside = distance[gpu] > 0
+        members = topology.gpus[inside[topology.gpus]]
+        if len(members):
+            first = topology.nodes[int(members[0])].name
+            yield Cut(inside, f"the {len(members)} gpus around {first}")
 
 
 def _ratio_cut(problem: Problem, node: int, *, inward: bool) -> npt.NDArray[np.bool_] | None:

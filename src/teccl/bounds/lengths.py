@@ -66,16 +66,28 @@ def _lengths(
     rates = np.array([float(rate) for rate in network.rate])
     yield "one a hop", np.full(len(rates), RESOLUTION, dtype=np.int64)
     yield "slow links longer", np.round(RESOLUTION * rates.min() / rates).astype(np.int64)
-    if len(np.unique(pairs[0])) * len(rates) <= MAX_COLUMNS:
-        dual = _flow_dual(network, pairs)
-        if dual is not None:
-            yield "the flow's prices", dual
+    dual = _flow_dual(network, pairs)
+    if dual is not None:
+        yield "the flow's prices", dual
+
+
+def flow_prices(network: Network) -> IntArray | None:
+    """Lengths of links that bind unicasts most, None for other demands and for large networks."""
+    if not _is_unicast(network) or not network.rate:
+        return None
+    pairs = _pairs(network)
+    return _flow_dual(network, pairs) if len(pairs[0]) else None
 
 
 def _flow_dual(
     network: Network, pairs: tuple[IntArray, IntArray, list[Fraction], IntArray]
 ) -> IntArray | None:
-    """Prices of the links in the least-congested multi-commodity flow, one commodity a source."""
+    """Prices of the links in the least-congested multi-commodity flow, one commodity a source.
+
+    None where the flow would be too large to compute.
+    """
+    if len(np.unique(pairs[0])) * len(network.rate) > MAX_COLUMNS:
+        return None
     from scipy.optimize import linprog
     from scipy.sparse import coo_array, hstack, kron
 
@@ -134,7 +146,7 @@ def _length_bound(
     distance = all_distances(network.problem, lengths)[src, dst]
     if (distance >= FAR).any():
         return None
-    work = sum((b * int(d) for b, d in zip(amount, distance, strict=True)), Fraction(0))
+    work = _summed(amount, distance)
     used = np.flatnonzero(lengths > 0)
     if not len(used) or work <= 0:
         return None
@@ -149,6 +161,19 @@ def _length_bound(
     return Bound(kind="lengths", value=value, certificate=text)
 
 
+def _summed(amount: list[Fraction], distance: IntArray) -> Fraction:
+    """Return the sum of amounts times distances; few amounts differ, so fractions are few too."""
+    totals: dict[Fraction, int] = {}
+    # Equal amounts are mostly one object, which is found much faster than by its value.
+    same: dict[int, list[int]] = {}
+    for b, d in zip(amount, distance.tolist(), strict=True):
+        same.setdefault(id(b), []).append(d)
+    known = {id(b): b for b in amount}
+    for key, distances in same.items():
+        totals[known[key]] = totals.get(known[key], 0) + sum(distances)
+    return sum((b * d for b, d in totals.items()), Fraction(0))
+
+
 def _around(
     network: Network, pairs: tuple[IntArray, IntArray, list[Fraction], IntArray], links: IntArray
 ) -> IntArray:
@@ -159,9 +184,8 @@ def _around(
     """
     topology = network.problem.topology
     src, dst, _, ready = pairs
-    around = np.empty(len(links), dtype=np.int64)
-    for i, e in enumerate(links):
-        before = network.approach[src, topology.link_src[e]] + ready
-        after = network.distance[topology.link_dst[e], dst]
-        around[i] = before.min() + after.min() + network.crossing[e]
-    return np.minimum(around, FAR)
+    starts = np.unique(np.stack([src, ready]), axis=1)
+    before = (network.approach[starts[0]] + starts[1][:, None]).min(axis=0)
+    after = network.distance[:, np.unique(dst)].min(axis=1)
+    around: IntArray = before[topology.link_src[links]] + after[topology.link_dst[links]]
+    return np.minimum(around + network.crossing[links], FAR)

@@ -234,9 +234,14 @@ def _classes(problem: Problem, grid: TimeGrid | None) -> Classes:
     unique, index = np.unique(keys, axis=1, return_inverse=True)
     index = index.reshape(-1)
     pairs, counts = np.unique(np.stack([index, table.size_index]), axis=1, return_counts=True)
-    amounts = [Fraction(0)] * unique.shape[1]
+    amounts: dict[int, Fraction] = {}
+    # Of many classes few differ in their bytes; one object serves those that do not.
+    known: dict[tuple[int, int], Fraction] = {}
     for (group, size), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
-        amounts[group] += table.sizes[size] * count
+        if (size, count) not in known:
+            known[size, count] = table.sizes[size] * count
+        amount = known[size, count]
+        amounts[group] = amounts[group] + amount if group in amounts else amount
     sources, origin = np.unique(unique[:2], axis=1, return_inverse=True)
     ready = _ready_times(problem, grid)
     origins = tuple(
@@ -249,7 +254,7 @@ def _classes(problem: Problem, grid: TimeGrid | None) -> Classes:
         origin=origin.reshape(-1),
         goal=unique[2],
         reduce=unique[3].astype(bool),
-        amount=tuple(amounts),
+        amount=tuple(amounts[group] for group in range(unique.shape[1])),
         count=np.bincount(index),
         origin_sets=NodeSets([origin.nodes for origin in origins]),
         goal_sets=NodeSets(table.sets),

@@ -165,8 +165,9 @@ def _in_turns(instance: Instance, unit: Instance, trees: Plan, goal: float) -> P
     turn = np.random.Generator(np.random.PCG64(0)).permutation(chunks)
     place = piece // pieces + turn[block * pieces + piece % pieces] / chunks
     key = (place * (PERIOD_SHARE * goal)).astype(np.int64)
-    key -= TAIL_WEIGHT * task_tails(instance, tasks)
-    start = justify_serially(instance, tasks, key=key, rounds=JUSTIFICATIONS)
+    order = precedence(instance, tasks)
+    key -= TAIL_WEIGHT * task_tails(tasks, order)
+    start = justify_serially(instance, tasks, key=key, rounds=JUSTIFICATIONS, order=order)
     return with_starts(plan, start, finish_time(tasks, start))
 
 

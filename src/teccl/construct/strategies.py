@@ -11,8 +11,14 @@ from teccl.construct.multicast import Tables, greedy
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.restricted import delivery_paths, path_plan, rigid_plans
 from teccl.construct.reversal import can_reverse, reversed_plan
-from teccl.construct.symmetry import find_group, is_symmetric_demand, symmetric_plans
+from teccl.construct.symmetry import (
+    find_group,
+    is_symmetric_demand,
+    symmetric_paths,
+    symmetric_plans,
+)
 from teccl.construct.tasks import (
+    Precedence,
     Tasks,
     finish_time,
     justify,
@@ -38,6 +44,11 @@ MAX_STARTS = {"quick": 2, "normal": 300, "thorough": 1000}
 # chunking, so that going on for the last per mille would be in vain.
 GREEDY_GAP = {"quick": 0.01, "normal": 0.005, "thorough": 0.0}
 LAID_GAP = {"quick": float("inf"), "normal": 0.02, "thorough": 0.0}
+# Price of time and steepness of the price of load with which paths are laid, one after the other.
+LAYINGS = ((1e-6, 30.0), (0.1, 30.0), (1.0, 0.0))
+# Chunks of an exchange beyond which paths are laid for one source of each orbit only: each of its
+# ways is repeated by all shifts, which balances well only where there are many.
+MAX_LAID = 20_000
 # Rounds of justification after serial scheduling, and a gap below which lists are not tried.
 SERIAL_ROUNDS = 3
 SERIAL_GAP = 0.01
@@ -208,7 +219,7 @@ def _multicasts(instance: Instance, tables: Tables, *, target: int, work: Work) 
     """Yield multicasts: repeated by symmetry where there is one, then greedy ones."""
     best = 2**61
     deliveries = _num_deliveries(instance.problem)
-    if is_symmetric_demand(instance.problem):
+    if is_symmetric_demand(instance.problem, Collective.ALLGATHER):
         group = find_group(instance.problem.topology)
         if group is not None:
             # In the quotient every route waits for few resources and is looked at each time.
@@ -281,7 +292,8 @@ def _phase(instance: Instance, collective: Collective) -> Instance:
 def _justified(instance: Instance, plan: Plan, work: Work) -> Iterator[Plan]:
     tasks = tasks_of_plan(instance, plan)
     rounds = min(8, work.listing_runs(2 * len(tasks)))
-    start = justify(instance, tasks, tasks.start, rounds=rounds)
+    order = precedence(instance, tasks)
+    start = justify(instance, tasks, tasks.start, rounds=rounds, order=order)
     finish = finish_time(tasks, start)
     if finish < plan.finish:
         yield with_starts(plan, start, finish)
@@ -290,23 +302,44 @@ def _justified(instance: Instance, plan: Plan, work: Work) -> Iterator[Plan]:
 def _laid(instance: Instance, tables: Tables, *, target: int, work: Work) -> Iterator[Plan]:
     """Yield plans from balanced trees and paths, list-scheduled in several orders."""
     best: int | None = None
-    for length_weight, steepness in ((1e-6, 30.0), (0.1, 30.0), (1.0, 0.0)):
-        plan = laid_plan(
-            instance,
-            tables,
-            target=float(max(target, 1)),
-            seed=work.seed,
-            steepness=steepness,
-            length_weight=length_weight,
-        )
-        if plan is None:
-            return
+    for plan in _laid_plans(instance, tables, target=target, work=work):
         for listed in _listed(instance, plan, target=target, work=work):
             if best is None or listed.finish <= best:
                 best = listed.finish
                 yield listed
         if best is not None and not work.wants_trees(best, target):
             return
+
+
+def _laid_plans(instance: Instance, tables: Tables, *, target: int, work: Work) -> Iterator[Plan]:
+    """Yield trees and paths without times, for large exchanges repeated by symmetry first."""
+
+    def lay(part: Instance, tables: Tables, weights: tuple[float, float]) -> Plan | None:
+        return laid_plan(
+            part,
+            tables,
+            target=float(max(target, 1)),
+            seed=work.seed,
+            length_weight=weights[0],
+            steepness=weights[1],
+        )
+
+    def lay_first(small: Instance) -> Plan | None:
+        return lay(small, Tables.build(small), LAYINGS[0])
+
+    is_large = len(instance.problem.chunks) > MAX_LAID
+    if is_large and is_symmetric_demand(instance.problem, Collective.ALLTOALL):
+        group = find_group(instance.problem.topology)
+        plan = None if group is None else symmetric_paths(instance, group, lay_first)
+        if plan is not None:
+            yield plan
+            if len(instance.problem.chunks) > LISTING_WORK[work.level]:
+                return
+    for weights in LAYINGS:
+        plan = lay(instance, tables, weights)
+        if plan is None:
+            return
+        yield plan
 
 
 def _separate_copies(
@@ -327,10 +360,10 @@ def _listed(instance: Instance, plan: Plan, *, target: int, work: Work) -> Itera
     order = precedence(instance, tasks)
     runs = work.listing_runs(3 * len(tasks))
     serial = bool(instance.slots.max() == 1)
-    for key, weight in _keys(instance, tasks, target)[:runs]:
+    for key, weight in _keys(instance, tasks, target, order)[:runs]:
         work.checkpoint()
         if serial:
-            start = justify_serially(instance, tasks, key=key, rounds=SERIAL_ROUNDS)
+            start = justify_serially(instance, tasks, key=key, rounds=SERIAL_ROUNDS, order=order)
             finish = finish_time(tasks, start)
             yield with_starts(plan, start, finish)
             if finish <= target * (1 + SERIAL_GAP):
@@ -341,18 +374,21 @@ def _listed(instance: Instance, plan: Plan, *, target: int, work: Work) -> Itera
             continue
         yield with_starts(plan, start, finish)
         work.checkpoint()
-        better = justify(instance, tasks, start, rounds=min(8, max(2, runs // 2)), weight=weight)
+        rounds = min(8, max(2, runs // 2))
+        better = justify(instance, tasks, start, rounds=rounds, weight=weight, order=order)
         yield with_starts(plan, better, finish_time(tasks, better))
 
 
-def _keys(instance: Instance, tasks: Tasks, target: int) -> list[tuple[IntArray, float]]:
+def _keys(
+    instance: Instance, tasks: Tasks, target: int, order: Precedence
+) -> list[tuple[IntArray, float]]:
     """Orders in which to start tasks: by longest way on, by turns around the ring, by chunk."""
     problem = instance.problem
     topology, table = problem.topology, problem.chunks
     n = topology.num_gpus
     rank = np.zeros(topology.num_nodes, dtype=np.int64)
     rank[topology.gpus] = np.arange(n)
-    tail = task_tails(instance, tasks)
+    tail = task_tails(tasks, order)
     first_out = tasks.out_node[tasks.out_start[:-1]]
     # Senders turn to receivers at equal distance around the ranks, so that no two meet.
     turn = (rank[first_out] - rank[tasks.src]) % n

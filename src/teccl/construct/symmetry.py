@@ -5,7 +5,7 @@ source of each orbit only. All images of a link are in use at the same time, so 
 orbit of links is one resource; what fits there fits everywhere when repeated.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -20,6 +20,9 @@ from teccl.problem import Problem
 from teccl.topology import Topology
 
 MAX_FACTORS = 3
+
+# Lays the trees or paths of an instance, without times.
+Lay = Callable[[Instance], Plan | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,7 +243,6 @@ def _quotient(instance: Instance, group: Group) -> tuple[Instance, IntArray, Int
     images = _route_images(instance, group)
     if images is None or problem.topology.shared:
         return None
-    orbit = group.links.min(axis=0)
     fixed = (group.links == np.arange(problem.topology.num_links)).sum(axis=0)
     # A link that some shift leaves in place would carry several images at once.
     usable = np.logical_and.reduceat(fixed[routes.links] == 1, routes.link_start[:-1])
@@ -249,7 +251,7 @@ def _quotient(instance: Instance, group: Group) -> tuple[Instance, IntArray, Int
     sources = np.array([problem.chunks.sources(k)[0] for k in range(len(problem.chunks))])
     base_node = group.nodes[:, sources].min(axis=0) == sources
     base = np.flatnonzero(base_node)
-    small = _restricted(instance, usable, orbit, base)
+    small = _restricted(instance, usable, group, base)
     chunk_at = {
         (int(node), int(piece)): k
         for k, (node, piece) in enumerate(zip(sources, problem.chunks.piece, strict=True))
@@ -261,6 +263,39 @@ def _quotient(instance: Instance, group: Group) -> tuple[Instance, IntArray, Int
         ]
     )
     return small, images[:, np.flatnonzero(usable)], chunk_image
+
+
+def symmetric_paths(instance: Instance, group: Group, lay: Lay) -> Plan | None:
+    """Lay paths of an AllToAll for one source of each orbit and repeat them by the group.
+
+    A link that some shifts leave in place carries as many images of a path that crosses it.
+
+    Parameters
+    ----------
+    lay
+        Lays paths without times, see `teccl.construct.trees.laid_plan`.
+    """
+    problem = instance.problem
+    images = _route_images(instance, group)
+    if images is None or problem.topology.shared:
+        return None
+    table, n = problem.chunks, problem.topology.num_nodes
+    firsts = np.array([nodes[0] for nodes in table.sets])
+    source, target = firsts[table.source_set], firsts[table.destination_set]
+    pieces = int(table.piece.max()) + 1
+
+    def key(source: IntArray, target: IntArray) -> IntArray:
+        return (source * n + target) * pieces
+
+    base = np.flatnonzero(group.nodes[:, source].min(axis=0) == source)
+    at = np.full(n * n * pieces, -1, dtype=np.int64)
+    at[key(source, target) + table.piece] = np.arange(len(table))
+    chunk_image = np.stack(
+        [at[key(g[source[base]], g[target[base]]) + table.piece[base]] for g in group.nodes]
+    )
+    small = _restricted(instance, np.ones(len(instance.routes), dtype=bool), group, base)
+    plan = lay(small)
+    return None if plan is None else _repeated(plan, images, chunk_image)
 
 
 def _route_images(instance: Instance, group: Group) -> IntArray | None:
@@ -286,15 +321,16 @@ def _route_images(instance: Instance, group: Group) -> IntArray | None:
 
 
 def _restricted(
-    instance: Instance, usable: npt.NDArray[np.bool_], orbit: IntArray, base: IntArray
+    instance: Instance, usable: npt.NDArray[np.bool_], group: Group, base: IntArray
 ) -> Instance:
     """Return the instance with usable routes on orbits of links and the base chunks only."""
-    problem = instance.problem
+    problem, table = instance.problem, instance.problem.chunks
     ways = [way for way, use in zip(instance.routes.ways(), usable, strict=True) if use]
-    rank = {int(node): r for r, node in enumerate(problem.topology.gpus)}
-    table = problem.chunks
-    everyone = [rank[int(node)] for node in table.destinations(0)]
-    chunks = tuple(ExplicitChunk((rank[int(table.sources(k)[0])],), tuple(everyone)) for k in base)
+    rank = np.full(problem.topology.num_nodes, -1)
+    rank[problem.topology.gpus] = np.arange(problem.topology.num_gpus)
+    ranks = [tuple(rank[nodes].tolist()) for nodes in table.sets]
+    ends = zip(table.source_set[base].tolist(), table.destination_set[base].tolist(), strict=True)
+    chunks = tuple(ExplicitChunk(ranks[source], ranks[target]) for source, target in ends)
     tenant = replace(
         problem.demand.tenants[0],
         collective=Collective.EXPLICIT,
@@ -303,7 +339,11 @@ def _restricted(
     )
     single = replace(problem, demand=Demand(tenants=(tenant,)), num_chunks=1)
     small = Instance.build(single, instance.grid, ways=ways)
-    return replace(small, routes=replace(small.routes, res=orbit[small.routes.res]))
+    orbit = group.links.min(axis=0)
+    fixed = (group.links == np.arange(problem.topology.num_links)).sum(axis=0)
+    res, hold = small.routes.res, small.routes.res_hold
+    routes = replace(small.routes, res=orbit[res], res_hold=hold * fixed[res])
+    return replace(small, routes=routes)
 
 
 def _repeated(plan: Plan, route_image: IntArray, chunk_image: IntArray) -> Plan:
@@ -317,12 +357,12 @@ def _repeated(plan: Plan, route_image: IntArray, chunk_image: IntArray) -> Plan:
     return Plan(rows=rows, finish=plan.finish)
 
 
-def is_symmetric_demand(problem: Problem) -> bool:
-    """Whether every rank gathers from every rank."""
+def is_symmetric_demand(problem: Problem, collective: Collective) -> bool:
+    """Whether a collective of all ranks is all that is asked for."""
     tenants = problem.demand.tenants
     return (
         len(tenants) == 1
-        and tenants[0].collective is Collective.ALLGATHER
+        and tenants[0].collective is collective
         and not tenants[0].ready
         and len(tenants[0].members(problem.topology.num_gpus)) == problem.topology.num_gpus
     )

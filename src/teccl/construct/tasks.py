@@ -157,7 +157,7 @@ def schedule_tasks(
     *,
     key: IntArray,
     weight: float = 0.0,
-    order: Precedence | None = None,
+    order: Precedence,
 ) -> IntArray:
     """List-schedule tasks, the least key first; returns their starts.
 
@@ -165,7 +165,6 @@ def schedule_tasks(
     """
     from teccl.construct.listing import list_schedule
 
-    order = precedence(instance, tasks) if order is None else order
     start: IntArray = list_schedule(
         *_resource_columns(tasks), *_arcs(order), order.release, key, weight, *_slots(instance)
     )
@@ -197,7 +196,13 @@ def finish_time(tasks: Tasks, start: IntArray) -> int:
 
 
 def justify(
-    instance: Instance, tasks: Tasks, start: IntArray, *, rounds: int, weight: float = 0.0
+    instance: Instance,
+    tasks: Tasks,
+    start: IntArray,
+    *,
+    rounds: int,
+    order: Precedence,
+    weight: float = 0.0,
 ) -> IntArray:
     """Schedule backwards from the end and forwards again, each in the other's order.
 
@@ -206,7 +211,6 @@ def justify(
     """
     from teccl.construct.listing import list_schedule
 
-    order = precedence(instance, tasks)
     length, mirrored, arcs = _mirror(tasks, order)
     best, best_finish = start, finish_time(tasks, start)
     for _ in range(rounds):
@@ -228,14 +232,15 @@ def justify(
     return best
 
 
-def justify_serially(instance: Instance, tasks: Tasks, *, key: IntArray, rounds: int) -> IntArray:
+def justify_serially(
+    instance: Instance, tasks: Tasks, *, key: IntArray, rounds: int, order: Precedence
+) -> IntArray:
     """Place tasks serially by a key, then backwards and forwards again; returns the best starts.
 
     Serial scheduling books ahead and fills gaps. It serves continuous time only.
     """
     from teccl.construct.serial import serial_schedule
 
-    order = precedence(instance, tasks)
     length, mirrored, arcs = _mirror(tasks, order)
     quantum, num = _quanta(instance, tasks), instance.num_resources
     columns, forward = _resource_columns(tasks), _arcs(order)
@@ -309,11 +314,10 @@ def _slots(instance: Instance) -> tuple[IntArray, IntArray]:
     return starts, np.zeros(int(starts[-1]), dtype=np.int64)
 
 
-def task_tails(instance: Instance, tasks: Tasks) -> IntArray:
+def task_tails(tasks: Tasks, order: Precedence) -> IntArray:
     """Longest way from each task's start to the last arrival that hangs on it."""
     from teccl.construct.listing import tails
 
-    order = precedence(instance, tasks)
     longest = np.maximum.reduceat(tasks.out_length, tasks.out_start[:-1])
     sequence = np.argsort(depths(order), kind="stable")
     return tails(order.next_start, order.next_task, order.next_lag, longest, sequence)

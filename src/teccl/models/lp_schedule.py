@@ -78,14 +78,15 @@ def _placed(instance: Instance, plan: Plan, key: IntArray) -> Iterator[Plan]:
     start = replay_tasks(instance, tasks, key=key)
     if start.min(initial=0) >= 0:
         yield with_starts(plan, start, finish_time(tasks, start))
-    tails = task_tails(instance, tasks)
+    tails = task_tails(tasks, order)
     for urgency, weight in ((key, 0.0), (-tails, 0.0), (-tails, 1.0)):
         start = schedule_tasks(instance, tasks, key=urgency, weight=weight, order=order)
         finish = finish_time(tasks, start)
         if start.min(initial=0) < 0:
             continue
         yield with_starts(plan, start, finish)
-        better = justify(instance, tasks, start, rounds=JUSTIFY_ROUNDS, weight=weight)
+        rounds = JUSTIFY_ROUNDS
+        better = justify(instance, tasks, start, rounds=rounds, weight=weight, order=order)
         yield with_starts(plan, better, finish_time(tasks, better))
 
 

@@ -10,7 +10,13 @@ from teccl.construct.instance import Instance
 from teccl.construct.multicast import Tables
 from teccl.construct.plan import with_starts
 from teccl.construct.realise import realise
-from teccl.construct.tasks import finish_time, schedule_tasks, task_tails, tasks_of_plan
+from teccl.construct.tasks import (
+    finish_time,
+    precedence,
+    schedule_tasks,
+    task_tails,
+    tasks_of_plan,
+)
 from teccl.construct.trees import laid_plan
 from teccl.errors import MethodError
 from teccl.problem import Problem
@@ -36,7 +42,8 @@ def build(problem: Problem, bound: BoundSummary, seed: int) -> Made:
     if routed is None:
         raise MethodError(f"taccl-like does not serve {problem.demand.title} here; use auto")
     tasks = tasks_of_plan(instance, routed)
-    start = schedule_tasks(instance, tasks, key=-task_tails(instance, tasks))
+    order = precedence(instance, tasks)
+    start = schedule_tasks(instance, tasks, key=-task_tails(tasks, order), order=order)
     plan = with_starts(routed, start, finish_time(tasks, start))
     schedule = realise(instance, plan, method="taccl-like")
     return Made(schedule=schedule, note="routes chosen before their order")
