@@ -81,6 +81,15 @@ def test_alltoall_between_the_quads_of_a_dgx1():
     assert found == 16 * 32 * 10**18 // (150 * 10**9)
 
 
+@pytest.mark.parametrize(("chunks", "bound"), [(1, 3), (3, 8), (8, 22)])
+def test_alltoall_between_the_quads_of_a_dgx1_in_epochs(chunks, bound):
+    """16 chunks each way for each, and six that the links between the quads take in an epoch."""
+    demand = Demand.collective("alltoall", size="1MB")
+    topology = Topology.parse("dgx1:alpha=0")
+    problem = Problem(topology=topology, demand=demand, num_chunks=chunks)
+    assert epochs(problem, "slowest") == bound
+
+
 @pytest.mark.parametrize("chunks", [1, 2, 3])
 def test_dgx1_needs_one_epoch_more_than_chunks(chunks):
     """A GPU takes in seven chunks of each piece over six slots an epoch, at alpha zero."""
