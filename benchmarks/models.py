@@ -8,13 +8,18 @@ import argparse
 import resource
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from fractions import Fraction
+from functools import partial
+from typing import Any
 
 from _table import print_machine, print_table
 
 import teccl
 from teccl import Demand, Problem, TimeGrid, Topology
+from teccl.linear_model import LinearModel
+from teccl.models.fluid import FluidModel
+from teccl.models.fluid_network import fluid_network
 from teccl.models.milp import build_milp
 from teccl.progress import CancelToken, Progress
 
@@ -26,6 +31,8 @@ MODELS = [
     ("ndv2:chassis=2", 6, 180),
     ("ndv2:chassis=2", 8, 300),
 ]
+# Horizons of the linear program for an AllToAll, likewise.
+HORIZONS = [90, 130, 258, 516, 1032, 2400]
 # Topology and chunks for each GPU of the AllGathers that rounds are judged by.
 ROUNDS = [
     (f"internal2:chassis={chassis}{alpha}", chunks)
@@ -48,28 +55,44 @@ def building(*, quick: bool) -> Iterator[tuple[object, ...]]:
     for spec, chunks, horizon in MODELS[: 3 if quick else None]:
         problem = allgather(spec, chunks)
         grid = TimeGrid.build(problem)
-        build_milp(problem, grid, 20)
-        seconds = cpu = float("inf")
-        for _ in range(REPEATS):
-            begin, begin_cpu = time.perf_counter(), time.process_time()
-            model = build_milp(problem, grid, horizon).model
-            seconds = min(seconds, time.perf_counter() - begin)
-            cpu = min(cpu, time.process_time() - begin_cpu)
-        tracemalloc.start()
-        build_milp(problem, grid, horizon)
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        yield (
-            f"{spec} x{chunks}",
-            horizon,
-            model.num_columns,
-            model.num_rows,
-            model.matrix.nnz,
-            round(seconds, 2),
-            round(cpu, 2),
-            round(1e6 * cpu / model.num_columns, 2),
-            round(peak / 2**20),
-        )
+        build = partial(build_milp, problem, grid)
+        yield f"{spec} x{chunks}", horizon, *measured(build, horizon, lambda milp: milp.model)
+
+
+def building_rates(*, quick: bool) -> Iterator[tuple[object, ...]]:
+    """Seconds and memory to build the linear program."""
+    demand = Demand.collective("alltoall", size="1GB")
+    problem = Problem(topology=Topology.parse("ndv2:chassis=2"), demand=demand)
+    network = fluid_network(problem, TimeGrid.build(problem))
+    build = partial(FluidModel.build, network)
+    for horizon in HORIZONS[: 3 if quick else None]:
+        yield "ndv2:chassis=2", horizon, *measured(build, horizon, lambda fluid: fluid.program)
+
+
+def measured(
+    build: Callable[[int], Any], horizon: int, program: Callable[[Any], LinearModel]
+) -> tuple[object, ...]:
+    """Columns, rows and entries of the program in a model, and what building it takes."""
+    build(20)
+    seconds = cpu = float("inf")
+    for _ in range(REPEATS):
+        begin, begin_cpu = time.perf_counter(), time.process_time()
+        model = program(build(horizon))
+        seconds = min(seconds, time.perf_counter() - begin)
+        cpu = min(cpu, time.process_time() - begin_cpu)
+    tracemalloc.start()
+    build(horizon)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return (
+        model.num_columns,
+        model.num_rows,
+        model.matrix.nnz,
+        round(seconds, 2),
+        round(cpu, 2),
+        round(1e6 * cpu / model.num_columns, 2),
+        round(peak / 2**20),
+    )
 
 
 def options(*, spec: str, size: str, chunks: int, **changed: object) -> teccl.Result:
@@ -180,6 +203,7 @@ def main() -> None:
         header = ("model", "epochs", "columns", "rows", "entries")
         header += ("wall s", "cpu s", "us/column", "MB")
         print_table("Building the general model", header, building(quick=asked.quick))
+        print_table("Building the linear program", header, building_rates(quick=asked.quick))
     if "buffers" in wanted:
         header = ("AllGather", "unlimited", "none", "s", "s none")
         print_table("Buffers: epochs", header, buffers())
