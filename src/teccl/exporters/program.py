@@ -1,6 +1,7 @@
 """Programs for the MSCCL interpreters: lowered, proven as text, with how to run them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from teccl.exporters.sizes import Sizes, sizes_of
 from teccl.programs import Proof, prove_text
 from teccl.schedule import Schedule
 
+# Part of the limits that what is left of a schedule may use, where it stands for another one.
+_ROOM = 0.9
 PROTOCOLS = ("Simple", "LL", "LL128")
 # Streaming multiprocessors of a V100, the smallest GPU of the presets: all blocks must be resident.
 _FEWEST_PROCESSORS = 80
@@ -73,7 +76,7 @@ def render_program(
         target=limits.target,
         files=(OutputFile(path=path, content=text),),
         facts=_facts(proof, built, sizes),
-        notes=tuple(_notes(built, sizes, proof)),
+        notes=tuple(_notes(built, sizes, proof, schedule.problem.num_chunks)),
         environment=environment,
         command=_command(built, sizes),
     )
@@ -130,7 +133,7 @@ def _facts(proof: Proof, built: Built, sizes: Sizes) -> dict[str, Any]:
     }
 
 
-def _notes(built: Built, sizes: Sizes, proof: Proof) -> list[str]:
+def _notes(built: Built, sizes: Sizes, proof: Proof, chunks: int) -> list[str]:
     """Sentences that a user should know before running the file."""
     layout, loop = built.layout, built.layout.loop
     notes = sizes.notes(loop)
@@ -141,7 +144,7 @@ def _notes(built: Built, sizes: Sizes, proof: Proof) -> list[str]:
             f"transfers that start within {built.window:.3g} of the schedule's time were joined "
             "to respect the runtime's limits; fewer chunks (solve --max-chunks) keep the order"
         )
-    if sizes.fitting // loop < _SMALL_CHUNK_BYTES and layout.pieces > 1:
+    if sizes.fitting // loop < _SMALL_CHUNK_BYTES and chunks > 1:
         notes.append(
             f"chunks have {sizes.fitting // loop} bytes; a step's overhead in the runtime, which "
             "the model does not count, may dominate: compare with solve --max-chunks 1"
@@ -170,36 +173,31 @@ def _command(built: Built, sizes: Sizes) -> str:
 
 
 def _refusal(schedule: Schedule, limits: Limits, wishes: Wishes, reason: str) -> ExportRefused:
-    """Name the limit and what would help, tried out."""
+    """Name the limit and what would help."""
     if wishes.channels is not None or wishes.instances > 1:
         return ExportRefused(f"{reason}; leave --channels and --instances to teccl")
     chunks = _fitting_chunks(schedule, limits, wishes)
     if chunks is None:
         return ExportRefused(f"{reason}; no number of chunks helps on so many gpus")
-    return ExportRefused(f"{reason}; solve with --max-chunks {chunks}, which fits")
+    return ExportRefused(f"{reason}; solve with --max-chunks {chunks}, which should fit")
 
 
 def _fitting_chunks(schedule: Schedule, limits: Limits, wishes: Wishes) -> int | None:
-    """Solve with fewer and fewer chunks until a program fits."""
-    from teccl.synthesis import solve
+    """Find a number of chunks that would fit, by leaving out some of this schedule's.
 
-    problem = schedule.problem
-    chunks = 1 << (problem.num_chunks - 1).bit_length()
+    A schedule for fewer chunks takes other ways, though about as many, hence the room that is left.
+    """
+    room = replace(
+        limits,
+        steps=int(limits.steps * _ROOM),
+        blocks=int(limits.blocks * _ROOM),
+        elements=int(limits.elements * _ROOM),
+    )
+    chunks = 1 << (schedule.problem.num_chunks - 1).bit_length()
     while chunks > 1:
         chunks //= 2
-        result = solve(
-            problem.topology,
-            demand=problem.demand,
-            max_chunks=chunks,
-            switch=problem.switch.value,
-            transit=problem.transit.value,
-            buffer=problem.buffer,
-            copy=problem.copy,
-        )
-        if result.schedule is None:
-            continue
         try:
-            build(result.schedule, limits, wishes)
+            build(schedule, limits if chunks == 1 else room, wishes, chunks=chunks)
         except DoesNotFit:
             continue
         return chunks

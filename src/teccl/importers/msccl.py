@@ -96,6 +96,7 @@ class _Transfer:
     dst: int
     connection: int
     place: int
+    order: int
     reduce: bool = False
     behind: set[int] = field(default_factory=set)
 
@@ -152,7 +153,7 @@ class _Tracing:
         if kind.writes_target:
             self.memory[rank][self._bases[rank][step.dstbuf] + step.dstoff + k] = datum
         if kind.sends:
-            self._send(block, datum)
+            self._send(block, datum, step.order)
 
     def _read(self, rank: int, letter: str, place_in_buffer: int) -> _Datum:
         cell = self._bases[rank][letter] + place_in_buffer
@@ -178,7 +179,7 @@ class _Tracing:
                     transfer.behind.add(earlier)
         return _Datum(value=one.value | other.value, after=one.after | other.after)
 
-    def _send(self, block: int, datum: _Datum) -> None:
+    def _send(self, block: int, datum: _Datum, order: int) -> None:
         connection, rank = self.machine.sends_on[block], self.machine.rank[block]
         number = len(self.transfers)
         self.transfers.append(
@@ -188,6 +189,7 @@ class _Tracing:
                 dst=self._receiver[connection],
                 connection=connection,
                 place=self._places[connection],
+                order=order,
             )
         )
         self._places[connection] += 1
@@ -268,8 +270,12 @@ def _named(kind: Collective, setting: Setting, rank: int, k: int) -> dict[int, t
 def _passages(topology: Topology, tracing: _Tracing, numbers: dict[int, int]) -> list[Passage]:
     ways = Ways(topology)
     gpus = topology.gpus.tolist()
+    numbers_of, stated = _in_stated_order(tracing.transfers)
+    new_of = dict(zip(numbers_of, range(len(numbers_of)), strict=True))
     passages = []
-    for transfer in tracing.transfers:
+    for number in numbers_of:
+        transfer = tracing.transfers[number]
+        pair = (transfer.src, transfer.dst)
         chunk = numbers.get(tracing.chunk_of(transfer.datum.value))
         if chunk is None:
             raise ScheduleError(
@@ -283,9 +289,41 @@ def _passages(topology: Topology, tracing: _Tracing, numbers: dict[int, int]) ->
                 hops=ways.way(root, gpus[transfer.dst]),
                 reduce=transfer.reduce,
                 rank=(transfer.place, transfer.connection),
-                after=tuple(sorted(transfer.datum.after)),
-                behind=tuple(sorted(transfer.behind)),
-                queues=(("connection", transfer.connection),),
+                after=tuple(sorted(new_of[before] for before in transfer.datum.after)),
+                behind=tuple(sorted(new_of[before] for before in transfer.behind)),
+                queues=(pair if pair in stated else transfer.connection,),
             )
         )
     return passages
+
+
+def _in_stated_order(transfers: list[_Transfer]) -> tuple[list[int], set[tuple[int, int]]]:
+    """Put transfers between two ranks in the order that the file states for all of them.
+
+    Returns
+    -------
+    numbers, pairs
+        Numbers of the transfers, those of such ranks exchanged among themselves, and the ranks.
+    """
+    of_pair: dict[tuple[int, int], list[int]] = {}
+    for number, transfer in enumerate(transfers):
+        of_pair.setdefault((transfer.src, transfer.dst), []).append(number)
+    numbers, pairs = list(range(len(transfers))), set()
+    for pair, members in of_pair.items():
+        ordered = sorted(members, key=lambda number: _stated(transfers[number]))
+        places: dict[int, list[int]] = {}
+        for number in ordered:
+            transfer = transfers[number]
+            places.setdefault(transfer.connection, []).append(transfer.place)
+        keeps = all(transfers[number].order >= 0 for number in members) and all(
+            found == sorted(found) for found in places.values()
+        )
+        if keeps:
+            pairs.add(pair)
+            for place_in_list, number in zip(members, ordered, strict=True):
+                numbers[place_in_list] = number
+    return numbers, pairs
+
+
+def _stated(transfer: _Transfer) -> tuple[int, int, int]:
+    return transfer.order, transfer.connection, transfer.place

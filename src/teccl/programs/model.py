@@ -33,7 +33,11 @@ class StepType(Enum):
 
 
 class Step(NamedTuple):
-    """One step of a thread block, as written."""
+    """One step of a thread block, as written.
+
+    `order` is no runtime's: by it exporters may say in which order transfers were meant to take
+    place that go over several channels, -1 where they do not.
+    """
 
     number: int
     type: StepType
@@ -45,6 +49,7 @@ class Step(NamedTuple):
     depid: int
     deps: int
     hasdep: int
+    order: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,7 +28,7 @@ _ATTRIBUTES = re.compile(r"""(?:\s+[A-Za-z_][\w.:-]*=(?:"[^"]*"|'[^']*'))*\s*"""
 _PLAIN_STEP = re.compile(
     r'[ \r\n]*<step s="(-?[0-9]{1,9})" type="([a-z]+)" srcbuf="([ios])" srcoff="(-?[0-9]{1,9})" '
     r'dstbuf="([ios])" dstoff="(-?[0-9]{1,9})" cnt="(-?[0-9]{1,9})" depid="(-?[0-9]{1,9})" '
-    r'deps="(-?[0-9]{1,9})" hasdep="(-?[0-9]{1,9})" ?/>'
+    r'deps="(-?[0-9]{1,9})" hasdep="(-?[0-9]{1,9})"(?: order="([0-9]{1,9})")? ?/>'
 )
 _NUMBER = re.compile(r"-?[0-9]{1,10}")
 _PARENTS = {"algo": None, "gpu": "algo", "tb": "gpu", "step": "tb"}
@@ -177,7 +177,9 @@ class _Reader:
         """Read as many steps as are written the usual way; say whether there were any."""
         before = self.at
         while (match := _PLAIN_STEP.match(self.text, self.at)) is not None:
-            s, kind, srcbuf, srcoff, dstbuf, dstoff, cnt, depid, deps, hasdep = match.groups()
+            s, kind, srcbuf, srcoff, dstbuf, dstoff, cnt, depid, deps, hasdep, order = match.groups(
+                "-1"
+            )
             if kind not in _TYPES:
                 break
             self._add_step(
@@ -192,6 +194,7 @@ class _Reader:
                     int(depid),
                     int(deps),
                     int(hasdep),
+                    int(order),
                 )
             )
             self.at = match.end()
@@ -215,6 +218,7 @@ class _Reader:
         s, srcoff, dstoff, cnt, depid, deps, hasdep = (
             self._int(attributes, key, "step") for key in _STEP_NUMBERS
         )
+        order = self._int(attributes, "order", "step") if "order" in attributes else -1
         self._add_step(
             Step(
                 s,
@@ -227,6 +231,7 @@ class _Reader:
                 depid,
                 deps,
                 hasdep,
+                order,
             )
         )
 

@@ -219,7 +219,7 @@ def _is_plain(
     step: Step, place: int, block: ThreadBlock, sizes: dict[str, int], runtime: Runtime
 ) -> bool:
     """Whether nothing can be wrong with a step, seen by itself; most are like that."""
-    number, kind, srcbuf, srcoff, dstbuf, dstoff, cnt, depid, _, hasdep = step
+    number, kind, srcbuf, srcoff, dstbuf, dstoff, cnt, depid, _, hasdep, _ = step
     return (
         number == place
         and depid < 0

@@ -5,9 +5,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from teccl.exporters.lowering.limits import DoesNotFit, Limits
+from teccl.exporters.lowering.limits import DoesNotFit, Limits, TooManyBlocks
 from teccl.exporters.lowering.operations import Operations
 from teccl.exporters.lowering.transfers import Integers
+
+# Of so many steps of a block that sends and receives, one is left for what it waits for.
+_SPARE = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +33,9 @@ class Blocks:
     receives: Integers
 
 
-def blocks_of(operations: Operations, limits: Limits, width: Integers, room: int) -> Blocks:
+def blocks_of(
+    operations: Operations, limits: Limits, fill: Integers, room: int, *, packed: bool
+) -> Blocks:
     """Make the blocks of all ranks.
 
     Parameters
@@ -39,14 +44,17 @@ def blocks_of(operations: Operations, limits: Limits, width: Integers, room: int
         What they send and receive.
     limits
         Channels and peers that there may be, and how long blocks may get.
-    width
-        Channels of each connection, by sender and receiver.
+    fill
+        Operations that a block of each connection may have, by sender and receiver.
     room
         Blocks that a rank may have.
+    packed
+        Whether all channels of a connection but the first are filled up, so that what is left for
+        the first may share blocks; otherwise all get as many operations.
     """
-    connection = operations.src * len(width) + operations.dst
-    part = _parts(connection, operations.position, width.ravel())
-    widest = int(width.max())
+    connection = operations.src * len(fill) + operations.dst
+    part = _parts(connection, operations.position, fill.ravel(), packed=packed)
+    widest = int(part.max()) + 1
     names, link = np.unique(connection * widest + part, return_inverse=True)
     lengths = np.bincount(link).tolist()
     outgoing: Counter[tuple[int, int]] = Counter()
@@ -54,7 +62,7 @@ def blocks_of(operations: Operations, limits: Limits, width: Integers, room: int
     items: list[Block] = []
     channel = 0
     for name, length in zip(names.tolist(), lengths, strict=True):
-        src, dst = divmod(name // widest, len(width))
+        src, dst = divmod(name // widest, len(fill))
         channel = channel + 1 if name % widest else 0
         while max(outgoing[src, channel], incoming[dst, channel]) >= limits.peers:
             channel += 1
@@ -68,18 +76,23 @@ def blocks_of(operations: Operations, limits: Limits, width: Integers, room: int
     return Blocks(items=kept, sends=new[2 * link], receives=new[2 * link + 1])
 
 
-def _parts(connection: Integers, position: Integers, width: Integers) -> Integers:
+def _parts(connection: Integers, position: Integers, fill: Integers, *, packed: bool) -> Integers:
     """Distribute the operations of each connection over its channels.
 
     Operations on the same part of their blocks go to the same channel at every connection where
     that is possible, so that few blocks wait for each other.
     """
     order = np.lexsort((position, connection))
-    count = np.bincount(connection, minlength=len(width))
+    count = np.bincount(connection, minlength=len(fill))
     here = connection[order]
     place = np.arange(len(order)) - (np.cumsum(count) - count)[here]
+    width = -(-count // fill)
     part = np.empty_like(connection)
-    part[order] = ((place + 1) * np.minimum(width, count)[here] - 1) // count[here]
+    if packed:
+        rest = (count - (width - 1) * fill)[here]
+        part[order] = np.where(place < rest, 0, 1 + (place - rest) // fill[here])
+    else:
+        part[order] = ((place + 1) * width[here] - 1) // count[here]
     return part
 
 
@@ -98,10 +111,7 @@ def _joined(blocks: list[Block], limits: Limits, room: int) -> tuple[list[Block]
             continue
         pairs = _pairs(blocks, numbers, limits)[:excess]
         if len(pairs) < excess:
-            raise DoesNotFit(
-                f"gpu {rank} needs {len(numbers) - len(pairs)} thread blocks; {limits.runtime} "
-                f"takes {room}"
-            )
+            raise TooManyBlocks(rank, len(numbers) - len(pairs), limits)
         partner |= {receiving: sending for sending, receiving in pairs}
     kept = [number for number in range(len(blocks)) if number not in partner]
     new = np.zeros(len(blocks), dtype=np.int64)
@@ -115,15 +125,20 @@ def _joined(blocks: list[Block], limits: Limits, room: int) -> tuple[list[Block]
 
 
 def _pairs(blocks: list[Block], numbers: list[int], limits: Limits) -> list[tuple[int, int]]:
-    """Pairs of a sending and a receiving block of one channel, the shortest first."""
+    """Pairs of a sending and a receiving block of one channel that fit one, shortest first.
+
+    As many as possible of the shortest, the shorter of one kind with the longer of the other.
+    """
     ends: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for number in sorted(numbers, key=lambda number: blocks[number].length):
         ends[blocks[number].channel][blocks[number].recv >= 0].append(number)
-    pairs = [
-        pair
-        for sending, receiving in ends.values()
-        for pair in zip(sending, receiving, strict=False)
-    ]
-    length = {pair: blocks[pair[0]].length + blocks[pair[1]].length for pair in pairs}
-    fitting = [pair for pair in pairs if length[pair] <= limits.steps]
-    return sorted(fitting, key=lambda pair: (length[pair], pair))
+    most = limits.steps - limits.steps // _SPARE
+    found: list[tuple[int, int, int]] = []
+    for sending, receiving in ends.values():
+        for count in range(min(len(sending), len(receiving)), 0, -1):
+            pairs = list(zip(sending[:count], receiving[count - 1 :: -1], strict=True))
+            lengths = [blocks[one].length + blocks[other].length for one, other in pairs]
+            if max(lengths) <= most:
+                found += [(n, *pair) for n, pair in zip(lengths, pairs, strict=True)]
+                break
+    return [(one, other) for _, one, other in sorted(found)]

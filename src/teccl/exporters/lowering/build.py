@@ -4,29 +4,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from teccl.demand import Collective
 from teccl.errors import ExportError
 from teccl.exporters.lowering.blocks import Block, blocks_of
 from teccl.exporters.lowering.contiguity import order_pieces
 from teccl.exporters.lowering.layout import SUPPORTED, Layout, layout_of
 from teccl.exporters.lowering.levels import exact_levels, history_of, window_levels
-from teccl.exporters.lowering.limits import DoesNotFit, Limits
+from teccl.exporters.lowering.limits import DoesNotFit, Limits, TooManyBlocks
 from teccl.exporters.lowering.operations import Operations, Plan, operations_of
 from teccl.exporters.lowering.steps import Steps, steps_of
 from teccl.exporters.lowering.transfers import Integers, transfers_of
 from teccl.schedule import Schedule
 
-# Windows that are tried when the schedule's own order needs too many steps, as parts of its
+# Windows that may be needed when the schedule's own order has too many steps, as parts of its
 # length: the finer, the more of its pipelining is kept.
-_PARTS = (256, 64, 32, 16, 8, 4, 2)
+_PARTS = (1024, 720, 512, 360, 256, 180, 128, 90, 64, 45, 32, 23, 16, 11, 8, 6, 4, 2, 1)
 _TRIES = 6
-# Parts of the limits that an estimate may use: what is far above them is not tried, and what
-# leaves little room is passed over, because dependencies and pieces out of place come on top.
-_HOPELESS = 1.2
-_LIKELY = 0.4
-# Where nothing is likely to fit: how much worse than the best window one may be, and how many
-# are tried.
-_ABOUT = 1.1
-_FEW = 3
 # Further dependencies of a step are steps too; room for them saves a second try.
 _MARGIN = 1.04
 
@@ -70,8 +63,19 @@ class Wishes:
     instances: int
 
 
-def build(schedule: Schedule, limits: Limits, wishes: Wishes) -> Built:
+def build(
+    schedule: Schedule, limits: Limits, wishes: Wishes, *, chunks: int | None = None
+) -> Built:
     """Lower a schedule, joining transfers only as much as the limits need.
+
+    Parameters
+    ----------
+    schedule
+        What to lower.
+    limits, wishes
+        What the target and the user ask for.
+    chunks
+        Lower only so many chunks of each block, to see whether that would fit.
 
     Raises
     ------
@@ -80,68 +84,48 @@ def build(schedule: Schedule, limits: Limits, wishes: Wishes) -> Built:
     DoesNotFit
         If no way of lowering respects the limits; the message names the one that is exceeded.
     """
-    return _Builder(schedule, limits, wishes).run()
+    return _Builder(schedule, limits, wishes, chunks or schedule.problem.num_chunks).run()
 
 
 class _Builder:
     """Holds what all attempts share."""
 
-    def __init__(self, schedule: Schedule, limits: Limits, wishes: Wishes) -> None:
+    def __init__(self, schedule: Schedule, limits: Limits, wishes: Wishes, chunks: int) -> None:
         self.wishes = wishes
         self.limits = _share(limits, wishes.instances, schedule.problem.num_gpus)
         self.finish_ps = schedule.finish_ps
         table = schedule.problem.chunks
-        self.layout = _layout(schedule, wishes)
-        self.transfers = transfers_of(schedule)
-        self.block, self.piece = table.block, table.piece
+        self.layout = _layout(schedule, wishes, chunks)
+        transfers = transfers_of(schedule)
+        self.transfers = transfers.take(table.piece[transfers.chunk] < chunks)
+        self.block, self.piece = table.block, np.minimum(table.piece, chunks - 1)
+        if self.layout.collective is Collective.ALLREDUCE:
+            self.block, self.piece = np.zeros_like(self.block), self.block * chunks + self.piece
         self.history = history_of(self.transfers, table.reduce, self.layout.ranks)
 
     def run(self) -> Built:
-        """Try the schedule's own order, then windows that grow until the program fits."""
-        level = exact_levels(self.transfers, self.history, self.layout.ranks)
-        reason = DoesNotFit("nothing was tried")
-        # Several blocks in one operation are rare in the schedule's own order, but possible.
-        if self._estimate(level) <= _HOPELESS:
+        """Try the schedule's own order, then search for the finest window that fits."""
+        try:
+            return self._attempt(exact_levels(self.transfers, self.history, self.layout.ranks))
+        except DoesNotFit as problem:
+            reason = problem
+        best: Built | None = None
+        parts = list(_PARTS)
+        while parts:
+            middle = len(parts) // 2
+            window = -(-self.finish_ps // parts[middle])
             try:
-                return self._attempt(level, None)
+                level = window_levels(self.transfers, self.history, window)
+                best = self._attempt(level, 1 / parts[middle])
+                parts = parts[:middle]
             except DoesNotFit as problem:
                 reason = problem
-        for part in self._likely_parts():
-            try:
-                return self._attempt(self._windows(part), 1 / part)
-            except DoesNotFit as problem:
-                reason = problem
-        raise reason
+                parts = parts[middle + 1 :]
+        if best is None:
+            raise reason
+        return best
 
-    def _windows(self, part: int) -> Integers:
-        window = max(1, -(-self.finish_ps // part))
-        return window_levels(self.transfers, self.history, window)
-
-    def _likely_parts(self) -> list[int]:
-        """Windows worth trying, finest first: likely to fit, or else about as good as any."""
-        used = {}
-        for part in _PARTS:
-            used[part] = self._estimate(self._windows(part))
-            if used[part] <= _LIKELY:
-                return list(_PARTS[_PARTS.index(part) :])
-        best = min(used.values())
-        return [part for part in _PARTS if used[part] <= best * _ABOUT][:_FEW]
-
-    def _estimate(self, level: Integers) -> float:
-        """Part of the limits that the joined transfers alone would use; above 1 nothing can fit.
-
-        Transfers of one level, connection and block are taken as one operation, which they become
-        where positions suit.
-        """
-        transfers, ranks, limits = self.transfers, self.layout.ranks, self.limits
-        block = self.block[transfers.chunk]
-        blocks, levels = int(block.max()) + 1, int(level.max()) + 1
-        connection = transfers.src * ranks + transfers.dst
-        joined = np.unique((connection * levels + level) * blocks + block) // (blocks * levels)
-        room = min(limits.elements - 1 - ranks, limits.blocks * limits.steps)
-        return float(_steps_by_rank(joined, ranks).max() / room)
-
-    def _attempt(self, level: Integers, window: float | None) -> Built:
+    def _attempt(self, level: Integers, window: float | None = None) -> Built:
         """Lower with given levels."""
         position = self.piece
         if window is not None:
@@ -161,19 +145,26 @@ class _Builder:
         )
 
     def _fit(self, operations: Operations) -> tuple[list[Block], Steps]:
+        """Spread operations over channels, evenly or so that blocks are full."""
+        self._check_steps(operations)
+        try:
+            return self._spread(operations, packed=False)
+        except TooManyBlocks:
+            if self.wishes.channels is not None:
+                raise
+        return self._spread(operations, packed=True)
+
+    def _spread(self, operations: Operations, *, packed: bool) -> tuple[list[Block], Steps]:
         """Give connections as many channels as their steps need."""
-        limits, ranks, asked = self.limits, self.layout.ranks, self.wishes.channels
-        connection = operations.src * ranks + operations.dst
-        self._check_steps(connection)
+        limits, asked = self.limits, self.wishes.channels
         room = limits.blocks - any(operations.copies)
-        count = np.bincount(connection, minlength=ranks**2).reshape(ranks, ranks)
-        needed = np.ceil(count * _MARGIN / limits.steps).astype(np.int64)
-        width = np.full_like(count, asked) if asked is not None else needed
+        fill = np.full((self.layout.ranks,) * 2, int(limits.steps / _MARGIN))
+        if asked is not None:
+            fill = np.maximum(1, -(-self._count(operations) // asked))
         longest = 0
         for _ in range(_TRIES):
-            blocks, steps = steps_of(
-                operations, blocks_of(operations, limits, width, room), self.layout
-            )
+            made = blocks_of(operations, limits, fill, room, packed=packed)
+            blocks, steps = steps_of(operations, made, self.layout)
             length = np.bincount(steps.block, weights=steps.lines).astype(np.int64)
             longest = int(length.max())
             if longest <= limits.steps:
@@ -181,20 +172,27 @@ class _Builder:
                 return blocks, steps
             if asked is not None:
                 break
-            _widen(width, blocks, length, limits.steps)
+            _leave_room(fill, blocks, length, limits.steps)
         raise DoesNotFit(
             f"a thread block has {longest} steps; {limits.runtime} takes {limits.steps}"
         )
 
-    def _check_steps(self, connection: Integers) -> None:
+    def _count(self, operations: Operations) -> Integers:
+        """Operations by sender and receiver."""
+        ranks = self.layout.ranks
+        connection = operations.src * ranks + operations.dst
+        return np.bincount(connection, minlength=ranks**2).reshape(ranks, ranks)
+
+    def _check_steps(self, operations: Operations) -> None:
         """Refuse what cannot fit whatever thread blocks are made, before they are."""
-        steps = _steps_by_rank(connection, self.layout.ranks)
+        count = self._count(operations)
+        steps = count.sum(axis=0) + count.sum(axis=1)
         rank, most = int(steps.argmax()), int(steps.max())
         if 1 + self.layout.ranks + most > self.limits.elements:
             raise _too_many_elements(rank, 1 + self.layout.ranks + most, self.limits)
         blocks = -(-most // self.limits.steps)
         if blocks > self.limits.blocks:
-            raise _too_many_blocks(rank, blocks, self.limits)
+            raise TooManyBlocks(rank, blocks, self.limits)
 
     def _check_sizes(self, blocks: list[Block], length: Integers) -> None:
         """Check what depends on all blocks of a rank together."""
@@ -208,34 +206,20 @@ class _Builder:
             raise DoesNotFit(f"{loop} chunks are more than offsets reach ({self.limits.offset})")
 
 
-def _steps_by_rank(connection: Integers, ranks: int) -> Integers:
-    """Steps of each rank, given the connection of every operation."""
-    count = np.bincount(connection, minlength=ranks**2).reshape(ranks, ranks)
-    return count.sum(axis=0) + count.sum(axis=1)
-
-
-def _widen(width: Integers, blocks: list[Block], length: Integers, most: int) -> None:
-    """Give more channels to connections whose blocks have too many steps."""
-    needed = width.copy()
+def _leave_room(fill: Integers, blocks: list[Block], length: Integers, most: int) -> None:
+    """Give fewer operations to blocks that have too many steps, with what they wait for."""
     for number in np.flatnonzero(length > most).tolist():
         block = blocks[number]
+        enough = max(1, block.length * most // int(length[number]))
         for connection in ((block.rank, block.send), (block.recv, block.rank)):
             if -1 not in connection:
-                enough = -(-int(width[connection] * length[number]) // most)
-                needed[connection] = max(needed[connection], width[connection] + 1, enough)
-    width[:] = needed
+                fill[connection] = min(fill[connection], enough)
 
 
 def _too_many_elements(rank: int, elements: int, limits: Limits) -> DoesNotFit:
     return DoesNotFit(
         f"gpu {rank} needs {elements} elements (gpus, thread blocks and steps); {limits.runtime} "
         f"keeps {limits.elements}"
-    )
-
-
-def _too_many_blocks(rank: int, blocks: int, limits: Limits) -> DoesNotFit:
-    return DoesNotFit(
-        f"gpu {rank} needs {blocks} thread blocks; {limits.runtime} takes {limits.blocks}"
     )
 
 
@@ -251,7 +235,7 @@ def _share(limits: Limits, instances: int, num_gpus: int) -> Limits:
     )
 
 
-def _layout(schedule: Schedule, wishes: Wishes) -> Layout:
+def _layout(schedule: Schedule, wishes: Wishes, chunks: int) -> Layout:
     """Check that the demand is one call of a collective that programs know."""
     problem = schedule.problem
     if len(problem.demand.tenants) > 1:
@@ -262,10 +246,11 @@ def _layout(schedule: Schedule, wishes: Wishes) -> Layout:
         raise ExportError(f"programs know no {tenant.collective.value}; export one of {known}")
     members = tenant.members(problem.topology.num_gpus)
     root = members.index(members[0] if tenant.root is None else tenant.root)
+    is_one_block = tenant.collective is Collective.ALLREDUCE
     return layout_of(
         tenant.collective,
         ranks=len(members),
-        pieces=problem.num_chunks,
+        pieces=len(members) * chunks if is_one_block else chunks,
         root=root,
         in_place=wishes.in_place,
     )

@@ -10,7 +10,8 @@ import numpy as np
 from teccl.exporters.lowering.transfers import Integers, Transfers
 
 _STARTS = 4
-_PASSES = 3
+_NEIGHBOURS = 12
+_PASSES = 20
 _EMPHASIS = 4
 # Gains below it are rounding.
 _TINY = 1e-3
@@ -42,7 +43,7 @@ def order_pieces(
     names, group = np.unique((src * ranks + dst) * levels + level, return_inverse=True)
     sender, receiver = np.divmod(names // levels, ranks)
     of_block = block[transfers.chunk]
-    order = np.lexsort((group, of_block))
+    order = np.lexsort((piece[transfers.chunk], group, of_block))
     first = np.searchsorted(of_block[order], np.arange(int(block.max()) + 2))
     position = block_positions(
         first,
@@ -51,6 +52,7 @@ def order_pieces(
         importance[sender] + importance[receiver],
         pieces,
         _STARTS,
+        _NEIGHBOURS,
         _PASSES,
         _TINY,
     )

@@ -35,6 +35,7 @@ def replicate(built: Built, instances: int) -> Built:
             count=np.concatenate([steps.count for steps in shares]),
             source=np.concatenate([steps.source for steps in shares]),
             target=np.concatenate([steps.target for steps in shares]),
+            order=np.concatenate([steps.order for steps in shares]),
             first_wait=np.concatenate([[0], *ends]),
             waits=np.concatenate([steps.waits for steps in shares]),
         ),

@@ -214,7 +214,7 @@ def settle_levels(level, feeder_first, feeder_count, feeders, followers, success
 
 
 @nb.njit(cache=True)
-def block_positions(first, piece, group, weight, pieces, starts, passes, tiny):
+def block_positions(first, piece, group, weight, pieces, starts, neighbours, passes, tiny):
     """Order the pieces of each block so that those that travel together are neighbours.
 
     Parameters
@@ -222,13 +222,15 @@ def block_positions(first, piece, group, weight, pieces, starts, passes, tiny):
     first
         Place of each block's first transfer, and of the end.
     piece, group
-        Of every transfer, sorted by block and group; those of a group travel together.
+        Of every transfer, sorted by block, group and piece; those of a group travel together.
     weight
         What neighbours of a group save, by group.
     pieces
         Pieces of a block.
-    starts, passes, tiny
-        Tours to begin with, how often each piece may be moved, gains that are rounding.
+    starts
+        Tours to begin with.
+    neighbours, passes, tiny
+        How many others are tried as a piece's neighbour, how often, and gains that are rounding.
 
     Returns
     -------
@@ -244,9 +246,12 @@ def block_positions(first, piece, group, weight, pieces, starts, passes, tiny):
             while end < first[block + 1] and group[end] == group[begin]:
                 end += 1
             for i in range(begin, end):
-                for j in range(begin, end):
+                for j in range(i + 1, end):
                     shared[piece[i], piece[j]] += weight[group[begin]]
             begin = end
+        for i in range(pieces):
+            for j in range(i):
+                shared[i, j] = shared[j, i]
         best, most = np.arange(pieces), -1.0
         for start in range(0, pieces, max(1, pieces // starts)):
             tour = _tour(shared, start)
@@ -255,7 +260,7 @@ def block_positions(first, piece, group, weight, pieces, starts, passes, tiny):
                 gain += shared[tour[i], tour[i + 1]]
             if gain > most:
                 best, most = tour, gain
-        _improve(shared, best, passes * pieces, tiny)
+        _improve(shared, best, neighbours, passes, tiny)
         for place in range(pieces):
             result[block, best[place]] = place
     return result
@@ -280,25 +285,65 @@ def _tour(shared, start):
 
 
 @nb.njit(cache=True)
-def _improve(shared, order, rounds, tiny):
-    """Reverse stretches of a tour while that gains (2-opt)."""
+def _nearest(shared, most):
+    """For each piece, those that share most with it, best first, -1 where there are fewer."""
+    nearest = np.full((len(shared), most), -1)
+    for piece in range(len(shared)):
+        own = nearest[piece]
+        for other in range(len(shared)):
+            value = shared[piece, other]
+            last = own[most - 1]
+            if other == piece or value <= 0 or (last >= 0 and value <= shared[piece, last]):
+                continue
+            place = most - 1
+            while place > 0 and (own[place - 1] < 0 or shared[piece, own[place - 1]] < value):
+                own[place] = own[place - 1]
+                place -= 1
+            own[place] = other
+    return nearest
+
+
+@nb.njit(cache=True)
+def _gain(shared, order, first, last):
+    """What reversing order[first .. last] gains: two neighbourhoods end, two begin."""
+    gain = 0.0
+    if first > 0:
+        before = order[first - 1]
+        gain += shared[before, order[last]] - shared[before, order[first]]
+    if last + 1 < len(order):
+        after = order[last + 1]
+        gain += shared[order[first], after] - shared[order[last], after]
+    return gain
+
+
+@nb.njit(cache=True)
+def _improve(shared, order, neighbours, passes, tiny):
+    """Reverse stretches of a tour while that gains (2-opt), to make near pieces neighbours."""
     size = len(order)
-    for _ in range(rounds):
-        most, first, last = tiny, -1, -1
-        for i in range(size - 2):
-            near = shared[order[i], order[i + 1]]
-            for j in range(i + 2, size):
-                # Of reversing order[i+1 .. j]: two neighbourhoods end, two begin.
-                gain = shared[order[i], order[j]] - near
-                if j + 1 < size:
-                    gain += shared[order[i + 1], order[j + 1]] - shared[order[j], order[j + 1]]
-                if gain > most:
-                    most, first, last = gain, i + 1, j
-        if first < 0:
-            return
-        while first < last:
-            order[first], order[last] = order[last], order[first]
-            first, last = first + 1, last - 1
+    place = np.empty(size, dtype=np.int64)
+    for i in range(size):
+        place[order[i]] = i
+    nearest = _nearest(shared, min(neighbours, size))
+    for _ in range(passes):
+        changed = False
+        for piece in range(size):
+            for other in nearest[piece]:
+                if other < 0:
+                    break
+                low, high = min(place[piece], place[other]), max(place[piece], place[other])
+                # The second of the two moves to the first, or the first to the second.
+                first, last = low + 1, high
+                if _gain(shared, order, low, high - 1) > _gain(shared, order, first, last):
+                    first, last = low, high - 1
+                if first >= last or _gain(shared, order, first, last) <= tiny:
+                    continue
+                changed = True
+                while first < last:
+                    order[first], order[last] = order[last], order[first]
+                    place[order[first]], place[order[last]] = first, last
+                    first, last = first + 1, last - 1
+        if not changed:
+            break
 
 
 @nb.njit(cache=True)

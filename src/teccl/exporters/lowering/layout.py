@@ -54,6 +54,9 @@ class Copy(NamedTuple):
 class Layout:
     """Buffers of a collective call with `pieces` chunks per block.
 
+    Chunks of a block are alike: which of them lies where in it is free. An AllReduce, a Broadcast
+    and a Reduce are one block.
+
     Parameters
     ----------
     collective, ranks, pieces, root, in_place
@@ -138,12 +141,7 @@ def layout_of(
             (n * c, c),
         )
     if collective is Collective.ALLREDUCE:
-        return build(
-            lambda _r, b, q: here + b * c + q,
-            lambda _r, b, q: OUTPUT + b * c + q,
-            none,
-            (n * c, n * c),
-        )
+        return build(lambda _r, _b, q: here + q, lambda _r, _b, q: OUTPUT + q, none, (c, c))
     if collective is Collective.BROADCAST:
         return build(
             lambda _r, _b, q: here + q,

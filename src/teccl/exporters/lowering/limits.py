@@ -68,3 +68,12 @@ RCCL = Limits(
 
 class DoesNotFit(Exception):  # noqa: N818, it drives a search, nobody outside sees it
     """A limit is exceeded by one way of lowering; another may fit."""
+
+
+class TooManyBlocks(DoesNotFit):
+    """A GPU would need more thread blocks than there may be; fuller ones may help."""
+
+    def __init__(self, rank: int, blocks: int, limits: Limits) -> None:
+        super().__init__(
+            f"gpu {rank} needs {blocks} thread blocks; {limits.runtime} takes {limits.blocks}"
+        )

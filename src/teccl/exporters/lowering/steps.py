@@ -34,6 +34,8 @@ class Steps:
     source, target
         Addresses as the file gives them; for a send the target, and for a receive the source,
         are the peer's.
+    order
+        Place in the global order.
     first_wait, waits
         Where in `waits` the steps stand that each waits for, and the end of the last.
     """
@@ -44,6 +46,7 @@ class Steps:
     count: Integers
     source: Integers
     target: Integers
+    order: Integers
     first_wait: Integers
     waits: Integers
 
@@ -99,6 +102,7 @@ def steps_of(operations: Operations, blocks: Blocks, layout: Layout) -> tuple[li
         count=count,
         source=put(operations.source, from_where, copied[:, 1]),
         target=put(operations.target, operations.target, copied[:, 2]),
+        order=np.arange(len(order)),
         first_wait=first_wait,
         waits=found,
     )

@@ -1,6 +1,6 @@
 """The text of a program, in the small grammar that the runtimes read."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 import numpy as np
@@ -8,6 +8,7 @@ import numpy as np
 from teccl.exporters.lowering.build import Built
 from teccl.exporters.lowering.layout import LETTERS, buffer_index, offset_of
 from teccl.exporters.lowering.steps import KINDS
+from teccl.exporters.lowering.transfers import Integers
 
 
 def program_text(built: Built, attributes: Mapping[str, object]) -> str:
@@ -62,10 +63,11 @@ def _step_lines(built: Built, names: list[int]) -> list[list[str]]:
         *(steps.block, number, steps.first_wait[:-1], steps.first_wait[1:], steps.kind),
         *(buffer_index(steps.source), offset_of(steps.source)),
         *(buffer_index(steps.target), offset_of(steps.target), steps.count, awaited),
+        _stated_order(built),
     )
     lines: list[list[str]] = [[] for _ in built.blocks]
     rows = zip(*(column.tolist() for column in columns), strict=True)
-    for block, s, first, last, kind, srcbuf, srcoff, dstbuf, dstoff, cnt, hasdep in rows:
+    for block, s, first, last, kind, srcbuf, srcoff, dstbuf, dstoff, cnt, hasdep, order in rows:
         depid = deps = -1
         if last > first:
             *more, (depid, deps) = sorted(waited[first:last])
@@ -74,12 +76,26 @@ def _step_lines(built: Built, names: list[int]) -> list[list[str]]:
                     f'      <step s="{place}" type="nop" srcbuf="i" srcoff="-1" dstbuf="o" '
                     f'dstoff="-1" cnt="0" depid="{other}" deps="{step}" hasdep="0"/>'
                 )
+        stated = "" if order < 0 else f' order="{order}"'
         lines[block].append(
             f'      <step s="{s}" type="{KINDS[kind]}" srcbuf="{LETTERS[srcbuf]}" '
             f'srcoff="{srcoff}" dstbuf="{LETTERS[dstbuf]}" dstoff="{dstoff}" cnt="{cnt}" '
-            f'depid="{depid}" deps="{deps}" hasdep="{hasdep}"/>'
+            f'depid="{depid}" deps="{deps}" hasdep="{hasdep}"{stated}/>'
         )
     return lines
+
+
+def _stated_order(built: Built) -> Integers:
+    """Place in the global order of sends for which no thread block says it, else -1.
+
+    Runtimes ignore it: they let the channels of a connection run side by side. Whoever reads the
+    file can tell from it how the schedule used the connection.
+    """
+    channels = Counter((block.rank, block.send) for block in built.blocks if block.send >= 0)
+    is_spread = np.array([channels[block.rank, block.send] > 1 for block in built.blocks])
+    steps = built.steps
+    is_stated = is_spread[steps.block] & (steps.kind == KINDS.index("s"))
+    return np.where(is_stated, steps.order, -1)
 
 
 def _attributes(values: Mapping[str, object]) -> str:
