@@ -18,6 +18,8 @@ COLLECTIVES = [c.value for c in Collective if c is not Collective.EXPLICIT]
 WITHOUT_COPY = ("alltoall", "alltoallv", "scatter", "gather", "scattergather")
 # Bytes, and how often each is run.
 SIZES = {"1KB": 100, "1MB": 100, "1237B": 100, "99991B": 100, "64MB": 3}
+# Chunks that auto may cut blocks into where a schedule is run a hundred times.
+MAX_CHUNKS = 8
 # Time for each of the paper's models; an exact one keeps the best schedule it has by then.
 LIMITS = {"lp": "10min", "milp": "20s"}
 
@@ -55,11 +57,15 @@ def solved(topology: str, collective: str, method: str) -> dict[str, Schedule]:
     network = teccl.Topology.parse(topology)
     demands = {size: demand_of(collective, size, network.num_gpus) for size in SIZES}
     options = {"method": method, "effort": "quick", "time_limit": LIMITS.get(method)}
-    if method not in LIMITS:
-        results = {size: teccl.solve(network, demand=d, **options) for size, d in demands.items()}
-        return {size: result.schedule for size, result in results.items()}
-    largest = teccl.solve(network, demand=demands["64MB"], **options).schedule
-    return {size: resized(largest, demand) for size, demand in demands.items()}
+    if method in LIMITS:
+        largest = teccl.solve(network, demand=demands["64MB"], **options).schedule
+        return {size: resized(largest, demand) for size, demand in demands.items()}
+    found = {}
+    for size, demand in demands.items():
+        often = method == "auto" and SIZES[size] >= 100
+        most = {"max_chunks": MAX_CHUNKS} if often else {}
+        found[size] = teccl.solve(network, demand=demand, **most, **options).schedule
+    return found
 
 
 def schedules_of(topology: str, collective: str) -> list[tuple[Schedule, dict]]:
