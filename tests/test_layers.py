@@ -22,7 +22,7 @@ LAYERS = [
     {"problem"},
     {"timegrid"},
     {"schedule"},
-    {"check", "bounds", "construct", "progress", "result", "reachability"},
+    {"check", "bounds", "construct", "footprint", "progress", "result", "reachability"},
     {"request"},
     {"search"},
     {"solvers"},

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from teccl.construct.baselines import BASELINES, build_baseline, serving_baselines
 from teccl.demand import Collective, Demand
 from teccl.errors import MethodError, ProblemError, ScheduleError
+from teccl.footprint import construction_footprint, free_memory
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.progress import CancelToken, Progress, ProgressCallback
 from teccl.reachability import find_unreachable
@@ -67,6 +68,9 @@ MAX_REPEATED_CHUNKS = 1024
 REPEATED_SIZE = 1.5
 # Auto tries the baselines too where its schedule is small and this far above the bound.
 BASELINE_GAP = 0.01
+# Methods that construct, and sends from which on they say beforehand what that takes.
+CONSTRUCTIONS = ("auto", "construct")
+ANNOUNCED_SENDS = 200_000
 # Sends beyond which a schedule is large: only its best count of chunks is tried again.
 LARGE_SENDS = 20_000
 
@@ -221,6 +225,8 @@ def run(
     if obstacle is not None:
         message = obstacle.describe(problem)
         return _without_schedule(search, problem, Status.INFEASIBLE, message)
+    if request.method in CONSTRUCTIONS:
+        _announce(search, problem)
     stopped = Status.FEASIBLE
     message = "stopped before the first schedule was found"
     try:
@@ -237,6 +243,20 @@ def run(
     if best is None:
         return _without_schedule(search, problem, stopped, message)
     return _finished(search, best, stopped)
+
+
+def _announce(search: Search, problem: Problem) -> None:
+    """Say what a large construction takes, and refuse one that no memory here holds."""
+    footprint = construction_footprint(problem)
+    if footprint.sends < ANNOUNCED_SENDS:
+        return
+    free = free_memory()
+    if footprint.num_bytes > free:
+        raise MethodError(
+            f"{problem.demand.title} on {problem.topology.num_gpus} GPUs takes {footprint}, but "
+            f"{free / 1e9:.1f} GB are free; use fewer GPUs (--ranks), fewer chunks or more memory"
+        )
+    search.report("construct", str(footprint))
 
 
 def _load_libraries() -> None:

@@ -89,7 +89,7 @@ def test_auto_leaves_large_models_alone(monkeypatch):
 
 def test_model_that_does_not_fit_is_refused(monkeypatch):
     """Memory is estimated before the model is built, and the remedy is named."""
-    monkeypatch.setattr(exact, "_free_memory", lambda: 1e5)
+    monkeypatch.setattr(exact, "free_memory", lambda: 1e5)
     with pytest.raises(MethodError, match="more than is free; use --method construct"):
         gather()
 
@@ -137,7 +137,7 @@ def test_cancelled_search_keeps_the_best(solver):
         "allgather",
         size="200MB",
         chunks=4,
-        copy=False,
+        buffer=0,
         method="milp",
         solver=solver,
         progress=listen,

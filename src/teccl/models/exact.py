@@ -1,6 +1,5 @@
 """Solving with the general model: from a search to schedules whose length is proven."""
 
-import os
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -9,6 +8,7 @@ import numpy.typing as npt
 
 from teccl import solvers
 from teccl.errors import MethodError
+from teccl.footprint import free_memory
 from teccl.models.horizon import Answer, Closing, coarse_horizon
 from teccl.models.milp import Goal, Milp, build_milp, estimate_milp
 from teccl.models.passages import LoopError, decode
@@ -97,17 +97,9 @@ def close_gap(search: Search) -> None:
     with suppress(MethodError):
         task = Task.of(problem, grid, method="milp")
         size = estimate_milp(task.inner, task.inner_grid, best.epochs - 1, task.splits)
-        if size.columns <= limit and size.num_bytes * SOLVER_FACTOR <= _free_memory():
+        if size.columns <= limit and size.num_bytes * SOLVER_FACTOR <= MEMORY_SHARE * free_memory():
             work = AUTO_WORK[request.effort]
             _Run(search=search, task=task, solver="cpsat", start=best, work=work).close()
-
-
-def _free_memory() -> float:
-    """Bytes that models may take."""
-    try:
-        return MEMORY_SHARE * os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (ValueError, OSError):
-        return float("inf")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -276,7 +268,7 @@ class _Run:
                 "--method construct or astar, fewer chunks or a longer epoch"
             )
         size = estimate_milp(task.inner, task.inner_grid, horizon, task.splits)
-        if size.num_bytes * SOLVER_FACTOR > _free_memory():
+        if size.num_bytes * SOLVER_FACTOR > MEMORY_SHARE * free_memory():
             need = size.num_bytes * SOLVER_FACTOR / 2**30
             raise MethodError(
                 f"a model of {size.columns} columns over {horizon} epochs needs about "

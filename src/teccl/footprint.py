@@ -1,0 +1,77 @@
+"""Footprint: about how many sends, bytes and seconds a construction takes, before it begins.
+
+The figures per send were measured with ``benchmarks/scale.py``; they are for people who wait and
+for refusing what no memory holds, so that a factor of two either way does no harm.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from teccl.problem import Problem
+
+# Bytes and seconds for each send of a multicast and of an exchange, checked and bounded.
+MULTICAST_COST = (600, 5e-6)
+EXCHANGE_COST = (4500, 6e-5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Footprint:
+    """What constructing a schedule with one chunk size may take."""
+
+    sends: int
+    num_bytes: int
+    seconds: float
+
+    def __str__(self) -> str:
+        size = f"{self.num_bytes / 1e9:.1f} GB"
+        return f"about {self.sends:.2g} sends, {size} of memory and {self.seconds:.0f} s"
+
+
+def construction_footprint(problem: Problem) -> Footprint:
+    """Estimate what constructing a schedule takes."""
+    table, topology = problem.chunks, problem.topology
+    sizes = np.array([len(nodes) for nodes in table.sets])
+    goals, sources = sizes[table.destination_set], sizes[table.source_set]
+    is_multicast = bool((np.maximum(goals, sources) > 1).any())
+    if is_multicast:
+        # A multicast brings a chunk to each node once; a passage through a switch is two sends.
+        both = table.source_set == table.destination_set
+        deliveries = np.maximum(goals, sources) * np.where(table.reduce & both, 2, 1)
+        sends = int(deliveries.sum()) * (2 if topology.num_switches else 1)
+    else:
+        sends = int(len(table) * _mean_hops(problem))
+    num_bytes, seconds = MULTICAST_COST if is_multicast else EXCHANGE_COST
+    return Footprint(sends=sends, num_bytes=sends * num_bytes, seconds=sends * seconds)
+
+
+def _mean_hops(problem: Problem) -> float:
+    """Links on the way from the first GPU to another, on average over those it reaches."""
+    topology = problem.topology
+    hops = np.full(topology.num_nodes, -1)
+    hops[topology.gpus[0]] = 0
+    for step in range(1, topology.num_nodes):
+        leaving = hops[topology.link_src] == step - 1
+        reached = topology.link_dst[leaving]
+        reached = reached[hops[reached] < 0]
+        if not len(reached):
+            break
+        hops[reached] = step
+    found = hops[topology.gpus]
+    return float(found[found > 0].mean()) if (found > 0).any() else 1.0
+
+
+def free_memory() -> float:
+    """Bytes that may be taken without pushing others out, infinite where nobody knows."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        kilobytes = next(line.split()[1] for line in lines if line.startswith("MemAvailable:"))
+        return float(kilobytes) * 1024
+    except (OSError, StopIteration, ValueError):
+        pass
+    try:
+        return float(os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (ValueError, OSError):
+        return float("inf")
