@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import teccl
+from teccl import synthesis
 from teccl.check import verify
 from teccl.construct.baselines import BASELINES, build_baseline
 from teccl.demand import Demand
@@ -276,6 +277,19 @@ def test_start_is_replayed_on_slower_links(tmp_path):
     result = solve(chunks=1, from_schedule=path, degrade="gpu0:gpu1=50%")
     assert result.verified
     assert result.finish_ps <= 3 * 10_500_000
+
+
+def test_large_start_that_overloads_a_link_is_left_alone(monkeypatch):
+    """Where a link would hold an order up for long, that is said and nothing is replayed."""
+    monkeypatch.setattr(synthesis, "LARGE_SENDS", 3)
+    start = solve(method="ring", chunks=1).schedule
+    heard = []
+    slow = {"degrade": "gpu0:gpu1=10%"}
+    result = solve(chunks=1, from_schedule=start, progress=heard.append, **slow)
+    said = [event.message for event in heard if event.phase == "restart"]
+    assert len(said) == 1
+    assert "its order takes link gpu0 > gpu1" in said[0]
+    assert result.finish_ps == solve(chunks=1, **slow).finish_ps
 
 
 def test_start_for_another_problem_is_refused():

@@ -14,6 +14,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from teccl.construct.baselines import BASELINES, build_baseline, serving_baselines
 from teccl.demand import Collective, Demand
 from teccl.errors import MethodError, ProblemError, ScheduleError
@@ -44,7 +46,7 @@ from teccl.schedule import BoundSummary, Schedule
 from teccl.search import CHUNK_TOLERANCE, FAR_GAP, Candidate, Search, SearchStoppedError
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
-from teccl.units import PICOSECONDS, Quantity
+from teccl.units import PICOSECONDS, Quantity, display_time
 
 if TYPE_CHECKING:
     from teccl.construct.instance import Instance
@@ -532,7 +534,7 @@ def _restart(search: Search) -> None:
     from teccl.check import simulate, verify
 
     problem = search.request.problem(search.request.chunks or start.problem.num_chunks)
-    obstacle = _difference(search.request, problem, start)
+    obstacle = _difference(search.request, problem, start) or _congestion(search, problem, start)
     if obstacle is not None:
         search.report("restart", f"starting anew: {obstacle}")
         return
@@ -545,6 +547,24 @@ def _restart(search: Search) -> None:
         search.report("restart", "starting anew: the schedule does not fit the problem any more")
     else:
         search.offer(schedule)
+
+
+def _congestion(search: Search, problem: Problem, start: Schedule) -> str | None:
+    """Say which link makes a large schedule's order far too slow now; None if none does.
+
+    What a link carries takes its time in whatever order; replaying a large schedule to learn that
+    its order is of no use could take as long as making a new one.
+    """
+    if search.target is None or len(start) <= LARGE_SENDS or problem.topology.has_profiles:
+        return None
+    sizes = problem.chunks.size_index[start.sends["chunk"]]
+    held_ps = problem.transmission_ps[start.sends["link"], sizes]
+    load_ps = np.bincount(start.sends["link"], weights=held_ps)
+    busiest = int(load_ps.argmax())
+    if load_ps[busiest] <= search.target * (1 + FAR_GAP):
+        return None
+    name = problem.topology.link_name(busiest)
+    return f"its order takes link {name} at least {display_time(load_ps[busiest] / PICOSECONDS)}"
 
 
 def _difference(request: Request, problem: Problem, start: Schedule) -> str | None:
