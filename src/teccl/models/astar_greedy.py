@@ -95,7 +95,9 @@ class _Laying:
     has: IntArray
     missing: BoolArray
     uses: dict[int, list[int]]
+    users: dict[int, list[int]]
     moves: dict[int, list[tuple[int, ...]]]
+    open: dict[int, BoolArray] = field(default_factory=dict)
     flows: list[Flow] = field(default_factory=list)
     started: dict[int, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
 
@@ -103,8 +105,10 @@ class _Laying:
     def of(arcs: Arcs, state: State, *, begin: int, length: int) -> "_Laying":
         """Begin with what a state has."""
         uses: dict[int, list[int]] = defaultdict(list)
+        users: dict[int, list[int]] = defaultdict(list)
         for use, arc in enumerate(arcs.use_arc.tolist()):
             uses[arc].append(use)
+            users[int(arcs.use_place[use])].append(arc)
         moves: dict[int, list[tuple[int, ...]]] = defaultdict(list)
         for arc in np.flatnonzero(arcs.end >= 0).tolist():
             chain = [arc]
@@ -119,6 +123,7 @@ class _Laying:
             has=np.where(state.has_from < NEVER, np.maximum(state.has_from - begin, 0), NEVER),
             missing=state.missing.copy(),
             uses=uses,
+            users=users,
             moves=moves,
         )
 
@@ -156,6 +161,8 @@ class _Laying:
             for arc in self._new(m, chain, epoch):
                 for place, first, last, load in self._holds(arc, epoch):
                     self.free[place, first:last] -= load
+                    for user in self.users[place]:
+                        self.open.pop(user, None)
                 self.flows.append((m, arc, epoch + self.begin))
                 self.started[m].add((arc, epoch))
             node = int(self.arcs.end[chain[-1]])
@@ -184,18 +191,22 @@ class _Laying:
     ) -> None:
         """Add the label of a step at the first moment from its epoch on at which it fits."""
         last = step.chain[-1]
-        at_switch = bool(self.arcs.is_switch[before.node])
-        if at_switch and step.epoch > before.moment:
+        node = int(self.arcs.end[last])
+        if self.has[m, node] < NEVER and not self.missing[m, node]:
             return
-        horizon = self.arcs.limit.shape[1]
-        stop = min(step.epoch + 1, horizon) if at_switch else self.length
-        for epoch in range(step.epoch, stop):
-            if self._fits(m, step.chain, epoch):
-                arrival = epoch + int(self.arcs.delay[last, epoch])
-                taken = Step(step.chain, epoch)
-                node = int(self.arcs.end[last])
-                heapq.heappush(heap, Label(arrival, next(order), node, taken, before))
+        fits = self._fits(m, step.chain)
+        if self.arcs.is_switch[before.node]:
+            # What a switch does not pass on at once it never passes on.
+            if step.epoch > before.moment or not fits[step.epoch : step.epoch + 1].any():
                 return
+            epoch = step.epoch
+        else:
+            later = fits[step.epoch : self.length]
+            if not later.any():
+                return
+            epoch = step.epoch + int(later.argmax())
+        arrival = epoch + int(self.arcs.delay[last, epoch])
+        heapq.heappush(heap, Label(arrival, next(order), node, Step(step.chain, epoch), before))
 
     def _new(self, m: int, chain: tuple[int, ...], epoch: int) -> list[int]:
         """Arcs of a chain that do not start then for the same chunk anyway, as stems may."""
@@ -205,15 +216,32 @@ class _Laying:
             if len(chain) == 1 or arc == chain[-1] or (arc, epoch) not in self.started[m]
         ]
 
-    def _fits(self, m: int, chain: tuple[int, ...], epoch: int) -> bool:
-        """Whether places have room for a chain, and it arrives within the window."""
-        if epoch + int(self.arcs.delay[chain[-1], epoch]) > self.arcs.limit.shape[1]:
-            return False
-        return all(
-            (self.free[place, first:last] >= load).all()
-            for arc in self._new(m, chain, epoch)
-            for place, first, last, load in self._holds(arc, epoch)
-        )
+    def _fits(self, m: int, chain: tuple[int, ...]) -> BoolArray:
+        """By epoch, whether a chain can start, stems that start anyway apart."""
+        fits = self._open(chain[-1])
+        for arc in chain[:-1]:
+            stem = self._open(arc).copy()
+            stem[[epoch for other, epoch in self.started[m] if other == arc]] = True
+            fits = fits & stem
+        return fits
+
+    def _open(self, arc: int) -> BoolArray:
+        """By epoch, whether an arc can start: its places have room, and it arrives in time."""
+        known = self.open.get(arc)
+        if known is not None:
+            return known
+        arcs = self.arcs
+        horizon = arcs.limit.shape[1]
+        epochs = np.arange(horizon)
+        fits: BoolArray = epochs + arcs.delay[arc] <= horizon
+        for use in self.uses[arc]:
+            full = self.free[arcs.use_place[use]] < arcs.use_load[use]
+            count = np.concatenate([[0], np.cumsum(full)])
+            first = np.clip(epochs + int(arcs.use_offset[use]), 0, horizon)
+            last = np.clip(first + arcs.use_span[use], 0, horizon)
+            fits &= count[last] == count[first]
+        self.open[arc] = fits
+        return fits
 
     def _fit_together(self, m: int, steps: list[Step]) -> bool:
         """Whether steps do not take from each other what places have free."""
