@@ -1,5 +1,6 @@
 """Building a program that fits its target: as close to the schedule as the limits allow."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -19,7 +20,11 @@ from teccl.schedule import Schedule
 # Windows that may be needed when the schedule's own order has too many steps, as parts of its
 # length: the finer, the more of its pipelining is kept.
 _PARTS = (1024, 720, 512, 360, 256, 180, 128, 90, 64, 45, 32, 23, 16, 11, 8, 6, 4, 2, 1)
-_TRIES = 6
+# The same where only whether anything fits is asked.
+_COARSE = (8, 2)
+_TRIES = 4
+# Pieces of a block of an AllReduce, whose chunks are all alike; ordering them takes the square.
+_LARGEST_BLOCK = 4096
 # Further dependencies of a step are steps too; room for them saves a second try.
 _MARGIN = 1.04
 
@@ -84,7 +89,8 @@ def build(
     DoesNotFit
         If no way of lowering respects the limits; the message names the one that is exceeded.
     """
-    return _Builder(schedule, limits, wishes, chunks or schedule.problem.num_chunks).run()
+    parts = _PARTS if chunks is None else _COARSE
+    return _Builder(schedule, limits, wishes, chunks or schedule.problem.num_chunks).run(parts)
 
 
 class _Builder:
@@ -99,18 +105,17 @@ class _Builder:
         transfers = transfers_of(schedule)
         self.transfers = transfers.take(table.piece[transfers.chunk] < chunks)
         self.block, self.piece = table.block, np.minimum(table.piece, chunks - 1)
-        if self.layout.collective is Collective.ALLREDUCE:
-            self.block, self.piece = np.zeros_like(self.block), self.block * chunks + self.piece
+        owners = self.layout.pieces // chunks
+        self.block, self.piece = self.block // owners, self.block % owners * chunks + self.piece
         self.history = history_of(self.transfers, table.reduce, self.layout.ranks)
 
-    def run(self) -> Built:
+    def run(self, parts: Sequence[int]) -> Built:
         """Try the schedule's own order, then search for the finest window that fits."""
         try:
             return self._attempt(exact_levels(self.transfers, self.history, self.layout.ranks))
         except DoesNotFit as problem:
             reason = problem
         best: Built | None = None
-        parts = list(_PARTS)
         while parts:
             middle = len(parts) // 2
             window = -(-self.finish_ps // parts[middle])
@@ -246,11 +251,15 @@ def _layout(schedule: Schedule, wishes: Wishes, chunks: int) -> Layout:
         raise ExportError(f"programs know no {tenant.collective.value}; export one of {known}")
     members = tenant.members(problem.topology.num_gpus)
     root = members.index(members[0] if tenant.root is None else tenant.root)
-    is_one_block = tenant.collective is Collective.ALLREDUCE
+    owners = 1
+    if tenant.collective is Collective.ALLREDUCE:
+        most = max(1, _LARGEST_BLOCK // chunks)
+        owners = max(n for n in range(1, len(members) + 1) if n <= most and len(members) % n == 0)
     return layout_of(
         tenant.collective,
         ranks=len(members),
-        pieces=len(members) * chunks if is_one_block else chunks,
+        pieces=owners * chunks,
+        owners=owners,
         root=root,
         in_place=wishes.in_place,
     )

@@ -2,14 +2,13 @@
 
 Pieces of a block are alike, so any of them may lie anywhere in it. Two that travel together, over
 the same connections in the same levels, save an operation at each of them if they are neighbours.
-The order is a tour from piece to piece, greedy from several starts and then improved.
+The order is a tour from piece to piece, greedy and then improved.
 """
 
 import numpy as np
 
 from teccl.exporters.lowering.transfers import Integers, Transfers
 
-_STARTS = 4
 _NEIGHBOURS = 12
 _PASSES = 20
 _EMPHASIS = 4
@@ -51,7 +50,6 @@ def order_pieces(
         group[order],
         importance[sender] + importance[receiver],
         pieces,
-        _STARTS,
         _NEIGHBOURS,
         _PASSES,
         _TINY,

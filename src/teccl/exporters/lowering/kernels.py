@@ -214,7 +214,7 @@ def settle_levels(level, feeder_first, feeder_count, feeders, followers, success
 
 
 @nb.njit(cache=True)
-def block_positions(first, piece, group, weight, pieces, starts, neighbours, passes, tiny):
+def block_positions(first, piece, group, weight, pieces, neighbours, passes, tiny):
     """Order the pieces of each block so that those that travel together are neighbours.
 
     Parameters
@@ -227,8 +227,6 @@ def block_positions(first, piece, group, weight, pieces, starts, neighbours, pas
         What neighbours of a group save, by group.
     pieces
         Pieces of a block.
-    starts
-        Tours to begin with.
     neighbours, passes, tiny
         How many others are tried as a piece's neighbour, how often, and gains that are rounding.
 
@@ -239,7 +237,7 @@ def block_positions(first, piece, group, weight, pieces, starts, neighbours, pas
     """
     result = np.empty((len(first) - 1, pieces), dtype=np.int64)
     for block in range(len(first) - 1):
-        shared = np.zeros((pieces, pieces))
+        shared = np.zeros((pieces, pieces), dtype=np.float32)
         begin = first[block]
         while begin < first[block + 1]:
             end = begin
@@ -252,28 +250,21 @@ def block_positions(first, piece, group, weight, pieces, starts, neighbours, pas
         for i in range(pieces):
             for j in range(i):
                 shared[i, j] = shared[j, i]
-        best, most = np.arange(pieces), -1.0
-        for start in range(0, pieces, max(1, pieces // starts)):
-            tour = _tour(shared, start)
-            gain = 0.0
-            for i in range(pieces - 1):
-                gain += shared[tour[i], tour[i + 1]]
-            if gain > most:
-                best, most = tour, gain
-        _improve(shared, best, neighbours, passes, tiny)
+        tour = _tour(shared)
+        _improve(shared, tour, neighbours, passes, tiny)
         for place in range(pieces):
-            result[block, best[place]] = place
+            result[block, tour[place]] = place
     return result
 
 
 @nb.njit(cache=True)
-def _tour(shared, start):
+def _tour(shared):
     """Go from piece to piece, always to the one that shares most."""
     size = len(shared)
     tour = np.empty(size, dtype=np.int64)
     left = np.ones(size, dtype=np.bool_)
-    tour[0] = start
-    left[start] = False
+    tour[0] = 0
+    left[0] = False
     for i in range(1, size):
         best = -1
         for other in range(size):

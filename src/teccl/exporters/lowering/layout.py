@@ -54,8 +54,7 @@ class Copy(NamedTuple):
 class Layout:
     """Buffers of a collective call with `pieces` chunks per block.
 
-    Chunks of a block are alike: which of them lies where in it is free. An AllReduce, a Broadcast
-    and a Reduce are one block.
+    Chunks of a block are alike: which of them lies where in it is free.
 
     Parameters
     ----------
@@ -96,9 +95,17 @@ class Layout:
 
 
 def layout_of(
-    collective: Collective, *, ranks: int, pieces: int, root: int, in_place: bool
+    collective: Collective, *, ranks: int, pieces: int, root: int, in_place: bool, owners: int = 1
 ) -> Layout:
-    """Lay a collective out."""
+    """Lay a collective out.
+
+    Parameters
+    ----------
+    collective, ranks, pieces, root, in_place
+        The call.
+    owners
+        How many ranks' parts of an AllReduce are one block.
+    """
     n, c = ranks, pieces
 
     def none(_: int) -> list[Copy]:
@@ -141,7 +148,12 @@ def layout_of(
             (n * c, c),
         )
     if collective is Collective.ALLREDUCE:
-        return build(lambda _r, _b, q: here + q, lambda _r, _b, q: OUTPUT + q, none, (c, c))
+        return build(
+            lambda _r, b, q: here + b * c + q,
+            lambda _r, b, q: OUTPUT + b * c + q,
+            none,
+            (n // owners * c,) * 2,
+        )
     if collective is Collective.BROADCAST:
         return build(
             lambda _r, _b, q: here + q,

@@ -1,0 +1,105 @@
+"""What `auto` gives for well-known machines becomes programs: how many fit, and how fast."""
+
+import re
+import time
+
+import pytest
+from tests.exporters.interpreter import Interpreter
+from tests.exporters.schedules import solved
+
+import teccl
+from teccl.errors import ExportRefused
+from teccl.exporters import export
+from teccl.programs import prove_text
+
+TOPOLOGIES = (
+    *("dgx1", "ndv2:chassis=2", "ndv2:chassis=4", "dgx2:chassis=2", "torus:dims=4x4"),
+    *("dgx-h100:chassis=2", "mi250"),
+)
+COLLECTIVES = ("allgather", "alltoall", "reducescatter", "allreduce")
+MOST_REFUSED = {"msccl": 6, "rccl": 16}
+MOST_SECONDS = 5
+
+
+def runs(text: str, target: str, seed: int = 0) -> None:
+    """Assert that a program passes the proof and an interpreter that shares nothing with it."""
+    (proof,) = prove_text(text, runtime=target)
+    assert proof.ok, proof.findings[0]
+    Interpreter(text, target, seed).run()
+
+
+def exported(schedule, target: str) -> tuple[str | None, str, float]:
+    """Return the program, or None and why not, and the processor's time."""
+    begin = time.process_time()
+    try:
+        text, reason = export(schedule, to=target).files[0].content, ""
+    except ExportRefused as refusal:
+        text, reason = None, str(refusal)
+    return text, reason, time.process_time() - begin
+
+
+@pytest.mark.parametrize("target", MOST_REFUSED)
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("in_place", [False, True])
+def test_an_interpreter_runs_programs(collective, target, in_place):
+    """Programs run on another executor of the runtimes' rules, whatever block goes first."""
+    if (target, in_place, collective) == ("msccl", True, "alltoall"):
+        pytest.skip("the NCCL fork has no such call")
+    schedule = solved("dgx1", collective, chunks=3)
+    text = export(schedule, to=target, in_place=in_place).files[0].content
+    for seed in range(3):
+        runs(text, target, seed)
+
+
+def test_the_interpreter_finds_what_is_wrong():
+    """A wrong address gives a wrong sum, a lost send a hang, an early wait may do no harm."""
+    text = export(solved("ring:gpus=4", "allreduce", chunks=2), to="msccl").files[0].content
+    Interpreter(text, "msccl", 0).run()
+    with pytest.raises(AssertionError):
+        Interpreter(text.replace('srcoff="0"', 'srcoff="1"', 1), "msccl", 0).run()
+    lines = text.splitlines()
+    place = next(i for i, line in enumerate(lines) if 'type="s"' in line)
+    lost = re.sub('type="s"(.*)cnt="[0-9]+"', r'type="nop"\1cnt="0"', lines[place])
+    lines[place] = lost
+    with pytest.raises(AssertionError):
+        Interpreter("\n".join(lines), "msccl", 0).run()
+
+
+def test_a_refusal_is_quick_and_its_number_of_chunks_fits():
+    """Far too many chunks are refused without solving again; the number that is named fits."""
+    schedule = solved("fully-connected:gpus=16", "alltoall", size="256MB", chunks=512)
+    exported(solved("ring:gpus=4", "alltoall"), "rccl")
+    text, reason, seconds = exported(schedule, "rccl")
+    if text is None:
+        assert seconds < MOST_SECONDS
+        chunks = int(re.search(r"--max-chunks (\d+)", reason)[1])
+        fewer = solved("fully-connected:gpus=16", "alltoall", size="256MB", max_chunks=chunks)
+        text, reason, _ = exported(fewer, "rccl")
+        assert text is not None, reason
+
+
+@pytest.mark.slow
+def test_what_auto_gives_fits():
+    """Programs for 56 schedules run; the few refused ones do with the chunks that are named."""
+    # Kernels are loaded before the clock starts.
+    for target in MOST_REFUSED:
+        exported(solved("ring:gpus=4", "allreduce", chunks=2), target)
+    refused = dict.fromkeys(MOST_REFUSED, 0)
+    for topology in TOPOLOGIES:
+        for collective in COLLECTIVES:
+            for size in ("1MB", "256MB"):
+                schedule = teccl.solve(topology, collective, size=size).schedule
+                for target in MOST_REFUSED:
+                    case = f"{topology} {collective} {size} {target}"
+                    text, reason, seconds = exported(schedule, target)
+                    if seconds > MOST_SECONDS:
+                        _, _, seconds = exported(schedule, target)
+                    assert seconds < MOST_SECONDS, case
+                    if text is None:
+                        refused[target] += 1
+                        chunks = int(re.search(r"--max-chunks (\d+)", reason)[1])
+                        fewer = teccl.solve(topology, collective, size=size, max_chunks=chunks)
+                        text, reason, _ = exported(fewer.schedule, target)
+                        assert text is not None, f"{case}: {reason}"
+                    runs(text, target)
+    assert all(refused[target] <= most for target, most in MOST_REFUSED.items()), refused
