@@ -222,6 +222,7 @@ class _Run:
         left = int(self.state.missing.sum())
         solved = None if solution.values is None else stated.chosen(solution.values)
         if known is None and solved is None:
+            self.search.report("astar", f"round {number}: nothing found, {solution.status.value}")
             return
         after = self._better(stated, solved, known)
         self.search.report(
