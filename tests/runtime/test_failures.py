@@ -258,3 +258,26 @@ def test_a_run_longer_than_the_timeout_goes_on(schedule):
         *("--repeat", "1", "--warmup", "0"),
     )
     assert (outcome.code, outcome.err) == (0, "")
+
+
+PREPARING = """
+from mpi4py import MPI
+import teccl
+from teccl.runtime.measure import Options, measure
+from teccl.runtime.mpi import Collective
+
+events = []
+run = Collective.run
+Collective.run = lambda *given, **named: (events.append("run"), run(*given, **named))
+schedule = teccl.Schedule.load("schedule.json")
+options = Options(repeat=1, warmup=0)
+measure(schedule, MPI.COMM_WORLD, options, beat=lambda: events.append("beat"))
+assert events[:3] == ["beat", "beat", "run"], events
+print("fine")
+"""
+
+
+def test_preparing_a_run_gives_signs_of_life(schedule, tmp_path):
+    """Ranks that prepare a large schedule on a busy machine are not taken for hung."""
+    done = run_script(tmp_path, 3, PREPARING)
+    assert (done.returncode, done.stdout.count("fine")) == (0, 3), done.stderr

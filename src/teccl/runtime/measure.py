@@ -83,7 +83,8 @@ def measure(
     Parameters
     ----------
     beat
-        Called after each repeat and now and then during one: a sign of life.
+        Called after each step of the preparation, after each repeat and now and then during one: a
+        sign of life.
 
     Raises
     ------
@@ -98,8 +99,11 @@ def measure(
         timeout=options.timeout,
         time_scale=options.scale(schedule),
     )
+    # Sixteen ranks that prepare a large schedule on two cores take a while.
+    beat()
     call.on_progress = beat
     bench = _Bench(call, comm, dtype, options)
+    beat()
     try:
         for repeat in range(options.warmup + options.repeat):
             bench.step(keep=repeat >= options.warmup)

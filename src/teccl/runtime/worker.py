@@ -93,6 +93,7 @@ def _measure(job: dict[str, Any], comm: Any, watchdog: Watchdog) -> list[dict[st
     reports = []
     for case in job["cases"]:
         schedule = Schedule.load(case["schedule"])
+        watchdog.beat()
         options = Options(**case["options"])
         reports.append(measure(schedule, comm, options, beat=watchdog.beat).to_dict())
     return reports
