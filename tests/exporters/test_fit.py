@@ -2,6 +2,7 @@
 
 import re
 import time
+from dataclasses import replace
 
 import pytest
 from tests.exporters.interpreter import Interpreter
@@ -10,6 +11,7 @@ from tests.exporters.schedules import solved
 import teccl
 from teccl.errors import ExportRefused
 from teccl.exporters import export
+from teccl.exporters.lowering.limits import RCCL
 from teccl.programs import prove_text
 
 TOPOLOGIES = (
@@ -65,17 +67,29 @@ def test_the_interpreter_finds_what_is_wrong():
         Interpreter("\n".join(lines), "msccl", 0).run()
 
 
-def test_a_refusal_is_quick_and_its_number_of_chunks_fits():
-    """Far too many chunks are refused without solving again; the number that is named fits."""
-    schedule = solved("fully-connected:gpus=16", "alltoall", size="256MB", chunks=512)
-    exported(solved("ring:gpus=4", "alltoall"), "rccl")
-    text, reason, seconds = exported(schedule, "rccl")
-    if text is None:
-        assert seconds < MOST_SECONDS
-        chunks = int(re.search(r"--max-chunks (\d+)", reason)[1])
-        fewer = solved("fully-connected:gpus=16", "alltoall", size="256MB", max_chunks=chunks)
-        text, reason, _ = exported(fewer, "rccl")
-        assert text is not None, reason
+def refused_then_fits(topology: str, collective: str, target: str, **options) -> None:
+    """Assert that a schedule is refused at once, and fits with the chunks that are named."""
+    schedule = solved(topology, collective, **options)
+    text, reason, seconds = exported(schedule, target)
+    assert text is None
+    assert seconds < MOST_SECONDS
+    chunks = int(re.search(r"RCCL (?:takes|keeps) \d+; solve with --max-chunks (\d+)", reason)[1])
+    assert chunks < schedule.problem.num_chunks
+    text, reason, _ = exported(solved(topology, collective, max_chunks=chunks), target)
+    assert text is not None, reason
+
+
+def test_a_refusal_names_chunks_that_fit(monkeypatch):
+    """A runtime that takes little gets programs of fewer chunks."""
+    small = replace(RCCL, steps=10, blocks=12)
+    monkeypatch.setattr("teccl.exporters.rccl.RCCL", small)
+    refused_then_fits("dgx1", "allreduce", "rccl", chunks=32)
+
+
+@pytest.mark.slow
+def test_far_too_many_chunks_are_refused():
+    """The same with the runtime's own limits."""
+    refused_then_fits("random:gpus=20,degree=4", "allreduce", "rccl", chunks=128)
 
 
 @pytest.mark.slow

@@ -6,8 +6,7 @@ import xml.etree.ElementTree as ET
 import pytest
 from tests.exporters.schedules import solved
 
-import teccl
-from teccl.errors import ExportError, ExportRefused, VerificationError
+from teccl.errors import ExportError, VerificationError
 from teccl.exporters import export
 from teccl.exporters.lowering import limits as exporter_limits
 from teccl.programs import RUNTIMES, prove_text
@@ -151,17 +150,6 @@ def test_many_peers_need_joined_blocks():
     assert made.facts["thread_blocks"] <= 64
     blocks = list(ET.fromstring(made.files[0].content).iter("tb"))
     assert any(int(b.get("send")) >= 0 and int(b.get("recv")) >= 0 for b in blocks)
-
-
-@pytest.mark.slow
-def test_a_schedule_beyond_all_limits_is_refused_with_what_fits():
-    """The refusal names the limit and a number of chunks with which it indeed fits."""
-    schedule = solved("ndv2:chassis=4", "allreduce", size="256MB", chunks=64)
-    with pytest.raises(ExportRefused, match=r"RCCL takes 64.*--max-chunks (\d+)") as refused:
-        export(schedule, to="rccl")
-    chunks = int(re.search(r"--max-chunks (\d+)", str(refused.value))[1])
-    result = teccl.solve("ndv2:chassis=4", "allreduce", size="256MB", max_chunks=chunks)
-    assert export(result.schedule, to="rccl").facts["verified"]
 
 
 def test_a_size_that_does_not_divide_is_said():

@@ -1,6 +1,7 @@
 """MSCCL and RCCL programs as schedules: by hand, and back from what was exported."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -129,8 +130,7 @@ COLLECTIVES = ("allgather", "alltoall", "reducescatter", "allreduce", "broadcast
 def assert_round_trip(schedule, target, tmp_path, **options):
     """Assert that a schedule comes back from a program with its finish time.
 
-    Where the export had to join transfers to fit the runtime it says so, and the program is another
-    one than the schedule; then it may take 2 % longer.
+    It is the same to the picosecond, unless the export had to join transfers to fit the runtime.
     """
     path = tmp_path / "program.xml"
     made = export(schedule, to=target, path=path, **options)
@@ -141,8 +141,9 @@ def assert_round_trip(schedule, target, tmp_path, **options):
     assert teccl.verify(imported) == ()
     assert imported.problem.demand.title == problem.demand.title
     finish = teccl.simulate(imported).finish_ps
-    tolerance = 0.01 if made.facts["keeps_order"] else 0.02
-    assert abs(finish - schedule.finish_ps) <= tolerance * schedule.finish_ps
+    if made.facts["keeps_order"]:
+        assert finish <= schedule.finish_ps
+    assert abs(finish - schedule.finish_ps) <= 0.01 * schedule.finish_ps
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -157,10 +158,30 @@ def test_round_trip(collective, target, in_place, tmp_path):
         assert_round_trip(schedule, target, tmp_path, in_place=in_place)
 
 
+def test_the_order_of_channels_comes_back(tmp_path):
+    """Connections over several channels are used in the order of the schedule, as the file says."""
+    schedule = solved("line:gpus=3", "allgather", size="64MB", chunks=100)
+    path = tmp_path / "program.xml"
+    assert export(schedule, to="rccl", path=path).facts["channels"] > 1
+    text = path.read_text(encoding="utf-8")
+    assert 'order="' in text
+    assert_round_trip(schedule, "rccl", tmp_path)
+    # Without it, or where it contradicts the blocks, any good order is as right.
+    reverse = re.sub(r'order="(\d+)"', lambda found: f'order="{10**6 - int(found[1])}"', text)
+    for changed in (re.sub(r' order="\d+"', "", text), reverse):
+        path.write_text(changed, encoding="utf-8")
+        problem = schedule.problem
+        imported = import_schedule(
+            path, "msccl", topology=problem.topology, size=problem.size_bytes
+        ).schedule
+        assert teccl.verify(imported) == ()
+
+
 @pytest.mark.slow
+@pytest.mark.parametrize("target", ["msccl", "rccl"])
 @pytest.mark.parametrize("size", ["1MB", "256MB"])
 @pytest.mark.parametrize("collective", COLLECTIVES[:4])
-@pytest.mark.parametrize("topology", ["dgx1", "ndv2:chassis=2", "torus:dims=4x4"])
-def test_round_trip_of_full_searches(topology, collective, size, tmp_path):
+@pytest.mark.parametrize("topology", ["dgx1", "ndv2:chassis=2", "torus:dims=4x4", "mi250"])
+def test_round_trip_of_full_searches(topology, collective, size, target, tmp_path):
     """The same for what `auto` gives with its own number of chunks."""
-    assert_round_trip(solved(topology, collective, size, effort="normal"), "msccl", tmp_path)
+    assert_round_trip(solved(topology, collective, size, effort="normal"), target, tmp_path)

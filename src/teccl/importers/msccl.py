@@ -2,7 +2,7 @@
 
 A program names places in buffers, not chunks. It is run on symbolic data, and each transfer becomes
 the chunk that it carries. What a runtime leaves open, the order of two channels that share a link,
-is chosen so that the whole ends early.
+is what the file states about it, or else chosen so that the whole ends early.
 """
 
 import re
@@ -67,7 +67,8 @@ def read(path: Path, topology: Topology, size: Fraction, notes: list[str]) -> Sc
     problem, numbers = _problem(topology, setting, size, tracing)
     notes.append(f"judged by the rules of {proof.runtime.title}, called {setting.title}")
     notes.append(
-        "where channels share a link, which the runtime leaves open, a good order is taken"
+        "where channels share a link, which the runtime leaves open, the order that the file "
+        "states is taken, else a good one"
     )
     passages = in_a_good_order(problem, _passages(topology, tracing, numbers))
     return place(problem, passages, "msccl")
