@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from teccl.schedule.ordering import order_by
+
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 # int64, or Python integers where those would overflow.
@@ -113,7 +115,7 @@ def overloads(
     n = len(place)
     time = np.concatenate([begin, end])
     begins = np.repeat([True, False], n)
-    order = np.lexsort((begins, time, np.concatenate([place, place])))
+    order = order_by(np.concatenate([place, place]), time, begins)
     # At each place the changes sum to zero, so one running sum serves all places.
     total = np.cumsum(np.concatenate([load, -load])[order])
     at_begin = order < n

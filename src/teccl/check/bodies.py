@@ -13,6 +13,7 @@ from teccl.check.sends import Sends
 from teccl.check.timeline import Timeline, physical_timeline
 from teccl.check.transfers import Transfers
 from teccl.errors import ScheduleError
+from teccl.schedule.ordering import order_by
 from teccl.topology import Topology
 
 CANNOT_KEEP = "the order cannot be kept on these links; verify the schedule, or make a new one"
@@ -22,7 +23,7 @@ def rank_of(transfers: Transfers, timeline: Timeline, gates: IntArray) -> IntArr
     """Transfers and gates in the order of the schedule, gates before sends of the same time."""
     time = np.concatenate([timeline.start[transfers.root], gates])
     is_body = np.repeat([True, False], [len(transfers.root), len(gates)])
-    return np.lexsort((is_body, time))
+    return order_by(time, is_body)
 
 
 def least_starts(

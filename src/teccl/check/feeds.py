@@ -8,6 +8,7 @@ from teccl.check._arrays import IntArray, locate, new_run
 from teccl.check.sends import Sends
 from teccl.check.timeline import Timeline
 from teccl.errors import ScheduleError
+from teccl.schedule.ordering import order_by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,9 +47,7 @@ def feeds_of(sends: Sends, timeline: Timeline) -> Feeds:
     leaving = np.flatnonzero(sends.from_gpu & ~sends.combines)
     arriving = np.flatnonzero(sends.to_gpu & ~sends.combines)
     # Ties go by names that stay the same when sends are re-timed, so that replays repeat.
-    order = np.lexsort((sends.link[arriving], sends.transfer[arriving], timeline.arrival[arriving]))
-    arriving = arriving[order]
-    arriving = arriving[np.argsort(_keys(sends, arriving, sends.dst), kind="stable")]
+    arriving = arriving[_by_arrival(sends, timeline, arriving)]
     is_source = sends.is_source(sends.chunk[leaving], sends.src[leaving])
     place = np.zeros(len(leaving), dtype=np.int64)
     if not sends.problem.copy:
@@ -61,6 +60,16 @@ def feeds_of(sends: Sends, timeline: Timeline) -> Feeds:
     feeder[leaving] = np.where(own, -1, found)
     not_before[leaving] = np.where(own, ready, 0)
     return Feeds(feeder=feeder, not_before=not_before)
+
+
+def _by_arrival(sends: Sends, timeline: Timeline, rows: IntArray) -> IntArray:
+    """Order of sends by what they bring where, then by when."""
+    key = _keys(sends, rows, sends.dst)
+    order = order_by(key)
+    if new_run(key[order]).all():
+        # Nothing arrives twice, as mostly, so that there is nothing else to compare.
+        return order
+    return order_by(key, timeline.arrival[rows], sends.transfer[rows], sends.link[rows])
 
 
 def _keys(sends: Sends, rows: IntArray, node: IntArray) -> IntArray:

@@ -10,6 +10,7 @@ from teccl.check.sends import Sends
 from teccl.check.timeline import Timeline
 from teccl.check.transfers import Passing, Transfers
 from teccl.check.violation import Findings, ViolationKind
+from teccl.schedule.ordering import order_by
 from teccl.topology import Topology
 
 
@@ -18,7 +19,7 @@ def clashes(place: IntArray, begin: IntArray, end: IntArray) -> tuple[IntArray, 
 
     Intervals are not empty, so that all at a place are disjoint if all neighbours are.
     """
-    order = np.lexsort((begin, place))
+    order = order_by(place, begin)
     earlier, later = order[:-1], order[1:]
     clash = (place[earlier] == place[later]) & (begin[later] < end[earlier])
     return earlier[clash], later[clash]

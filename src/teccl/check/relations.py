@@ -28,6 +28,7 @@ from teccl.check.sends import Sends
 from teccl.check.timeline import Timeline
 from teccl.check.transfers import Passing, Transfers
 from teccl.errors import ScheduleError
+from teccl.schedule.ordering import order_by
 from teccl.topology import Topology
 
 
@@ -162,7 +163,7 @@ def _keep_apart(book: Book, timeline: Timeline, uses: Uses, *, may_meet: bool) -
         raise ScheduleError("sends overlap on a link or shared capacity; verify the schedule first")
     crowded = np.unique(place[later])
     plain = np.flatnonzero(~np.isin(place, crowded))
-    order = plain[np.lexsort((begin[plain], place[plain]))]
+    order = plain[order_by(place[plain], begin[plain])]
     before, after = order[:-1], order[1:]
     same = place[before] == place[after]
     book.keep(book.end(rows[before[same]]), book.start(rows[after[same]]))

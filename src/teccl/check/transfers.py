@@ -68,10 +68,10 @@ class Transfers:
     @staticmethod
     def of(sends: Sends) -> "Transfers":
         """Tie the hops of each transfer together."""
-        names, index = np.unique(sends.transfer, return_inverse=True)
+        index, num_transfers = _numbered(sends.transfer)
         enters, leaves, num_passages = _passages(sends, index)
         roots = np.flatnonzero(sends.from_gpu)
-        root = np.full(len(names), -1, dtype=np.int64)
+        root = np.full(num_transfers, -1, dtype=np.int64)
         root[index[roots[::-1]]] = roots[::-1]
         entry = np.full(num_passages, -1, dtype=np.int64)
         entering = np.flatnonzero(enters >= 0)
@@ -86,7 +86,7 @@ class Transfers:
             num_in=num_in,
             num_out=np.bincount(leaves[leaves >= 0], minlength=num_passages),
             entry=entry,
-            num_roots=np.bincount(index[roots], minlength=len(names)),
+            num_roots=np.bincount(index[roots], minlength=num_transfers),
             root=root,
         )
 
@@ -105,6 +105,17 @@ class Transfers:
             rows = order[begin:end]
             total[rows] += total[self.entry[self.leaves[rows]]]
         return total
+
+
+def _numbered(names: IntArray) -> tuple[IntArray, int]:
+    """Number names without gaps in their own order, and say how many there are."""
+    most = int(names.max(initial=-1)) + 1
+    if most > 8 * len(names):
+        distinct, index = np.unique(names, return_inverse=True)
+        return index, len(distinct)
+    # Names that lie densely are counted, which is quicker than sorting them.
+    number = np.cumsum(np.bincount(names, minlength=most) > 0)
+    return number[names] - 1, int(number[-1]) if most else 0
 
 
 def _passages(sends: Sends, index: IntArray) -> tuple[IntArray, IntArray, int]:
@@ -145,6 +156,8 @@ def _levels(enters: IntArray, leaves: IntArray, num_in: IntArray) -> IntArray:
 
 def mixed_transfers(sends: Sends, transfers: Transfers) -> IntArray:
     """Sends whose chunk or op differs from another send of their transfer."""
+    if len(transfers.root) == len(sends):
+        return np.zeros(0, dtype=np.int64)
     order = np.argsort(transfers.index, kind="stable")
     same = ~new_run(transfers.index[order])
     differs = new_run(sends.chunk[order], sends.is_reduce[order])

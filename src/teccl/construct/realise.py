@@ -48,17 +48,19 @@ def _exact_unit(instance: Instance) -> int | None:
 def _scaled(instance: Instance, plan: Plan, method: str, unit: int) -> Schedule:
     """Return the schedule of a plan whose time needs nothing but another unit."""
     routes, rows = instance.routes, plan.rows
-    low = routes.link_start[rows[:, 1]] + rows[:, 4]
-    high = routes.link_start[rows[:, 1] + 1]
-    owner = np.repeat(np.arange(len(rows)), high - low)
-    hop = concatenated_ranges(low, high)
-    start = rows[owner, 2] + routes.link_offset[hop]
+    hop = routes.link_start[rows[:, 1]] + rows[:, 4]
+    end = routes.link_start[rows[:, 1] + 1]
+    reduce = np.zeros(len(rows), dtype=bool) if plan.reduce is None else plan.reduce
+    if (end - hop != 1).any():
+        owner = np.repeat(np.arange(len(rows)), end - hop)
+        hop, rows, reduce = concatenated_ranges(hop, end), rows[owner], reduce[owner]
+    start = rows[:, 2] + routes.link_offset[hop]
     sends = send_array(
-        rows[owner, 0],
+        rows[:, 0],
         routes.links[hop],
         start * unit,
-        transfer=rows[owner, 3],
-        reduce=False if plan.reduce is None else plan.reduce[owner],
+        transfer=rows[:, 3],
+        reduce=reduce,
         epoch=0 if instance.grid is None else start,
     )
     return Schedule(

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from teccl.errors import ScheduleError
 from teccl.problem import Problem
+from teccl.schedule.ordering import order_by
 from teccl.timegrid import TimeGrid
 from teccl.units import PICOSECONDS
 
@@ -103,7 +104,7 @@ class Schedule:
         if _is_ordered(sends):
             ordered = sends.copy()
         else:
-            ordered = sends[np.lexsort((sends["chunk"], sends["link"], sends["start_ps"]))]
+            ordered = sends[order_by(sends["start_ps"], sends["link"], sends["chunk"])]
         ordered.setflags(write=False)
         object.__setattr__(self, "sends", ordered)
 
