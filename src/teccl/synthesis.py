@@ -402,7 +402,12 @@ def _construct(search: Search) -> None:
             improve(search)
     if not search.best:
         problem = search.request.problem(search.request.chunks or 1)
-        raise MethodError(f"no construction serves {problem.demand.title} with these options")
+        limits = {"--buffer": problem.buffer is not None, "--no-copy": not problem.copy}
+        remedy = " and ".join(name for name, is_given in limits.items() if is_given)
+        raise MethodError(
+            f"no construction serves {problem.demand.title} with these options; "
+            + (f"drop {remedy}" if remedy else "use --method milp or a baseline")
+        )
     search.checkpoint()
 
 
