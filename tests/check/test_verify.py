@@ -6,7 +6,8 @@ from fractions import Fraction
 import pytest
 from tests.check.helpers import US, kinds, net, plan, ring_schedule, task, wants, with_profile
 
-from teccl.check import ViolationKind, verify
+import teccl
+from teccl.check import ViolationKind, _parallel, simulate, verify
 from teccl.check.violation import MAX_PER_KIND
 from teccl.errors import VerificationError
 from teccl.schedule.model import Schedule, send_array
@@ -326,3 +327,17 @@ def test_verify_does_not_change_the_schedule():
     verify(schedule)
     assert (schedule.sends == before).all()
     assert verify(replace(schedule, sends=before)) == ()
+
+
+def test_two_threads_judge_alike(monkeypatch):
+    """What is judged at the same time in large schedules is judged the same."""
+    result = teccl.solve("torus:dims=3x3,alpha=0", "allgather", size="9KB", chunks=1, grid=True)
+    sends = result.schedule.sends.copy()
+    sends["epoch"][-3:] = 0
+    sends["start_ps"][-3:] = 0
+    broken = replace(result.schedule, sends=sends)
+    alone = verify(broken)
+    monkeypatch.setattr(_parallel, "LARGE_SENDS", 0)
+    assert {violation.kind.value.startswith("grid") for violation in alone} == {True, False}
+    assert verify(broken) == alone
+    assert simulate(result.schedule).finish_ps == result.finish_ps

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from teccl.check._parallel import both
 from teccl.check.bodies import CANNOT_KEEP, least_starts
 from teccl.check.feeds import Feeds, feeds_of
 from teccl.check.profiled import least_profiled_starts
@@ -113,7 +114,11 @@ def _order(sends: Sends, transfers: Transfers, original: Timeline) -> tuple[Rela
     found = findings.all()
     if found:
         raise ScheduleError(f"{found[0]}; verify the schedule first")
-    relations, feeds = order_of(sends, transfers, original), feeds_of(sends, original)
+    relations, feeds = both(
+        lambda: order_of(sends, transfers, original),
+        lambda: feeds_of(sends, original),
+        num_sends=len(sends),
+    )
     if not relations.with_feeds(feeds).are_kept(original):
         raise ScheduleError("a gpu sends what it does not hold yet; verify the schedule first")
     return relations, feeds

@@ -3,6 +3,7 @@
 import numpy as np
 
 from teccl.check import grid
+from teccl.check._parallel import both
 from teccl.check.buffers import check_buffers
 from teccl.check.holdings import check_delivery, check_gpu_copies, check_holdings, check_ops
 from teccl.check.links import check_links
@@ -54,23 +55,40 @@ def verify(schedule: Schedule, *, strict: bool = False) -> tuple[Violation, ...]
     """
     sends = Sends.of(schedule)
     transfers = Transfers.of(sends)
+    findings, on_grid = both(
+        lambda: _judge_time(schedule, sends, transfers),
+        lambda: _judge_epochs(schedule, sends, transfers),
+        num_sends=len(sends),
+    )
+    findings.take(on_grid)
+    violations = findings.all()
+    if strict and violations:
+        raise VerificationError(_message(violations), violations)
+    return violations
+
+
+def _judge_time(schedule: Schedule, sends: Sends, transfers: Transfers) -> Findings:
+    """Judge a schedule in physical time."""
     findings = Findings(schedule.problem)
-    physical = physical_timeline(sends, transfers, schedule.sends["start_ps"].copy())
-    check_shapes(sends, transfers, physical, findings)
-    check_links(sends, transfers, physical, findings)
-    check_ops(sends, physical, findings)
-    check_delivery(sends, physical, findings)
-    _check_order(sends, transfers, physical, findings)
-    _check_finish(schedule, physical, findings)
+    timeline = physical_timeline(sends, transfers, schedule.sends["start_ps"].copy())
+    check_shapes(sends, transfers, timeline, findings)
+    check_links(sends, transfers, timeline, findings)
+    check_ops(sends, timeline, findings)
+    check_delivery(sends, timeline, findings)
+    _check_order(sends, transfers, timeline, findings)
+    _check_finish(schedule, timeline, findings)
+    return findings
+
+
+def _judge_epochs(schedule: Schedule, sends: Sends, transfers: Transfers) -> Findings:
+    """Judge a schedule on its grid, if it has one."""
+    findings = Findings(schedule.problem)
     if schedule.grid is not None:
         epoch = schedule.sends["epoch"].astype(np.int64)
         epochs = grid.epochs_of(sends, transfers, epoch, schedule.grid.epoch)
         grid.check_capacity(sends, transfers, epochs, findings)
         _check_order(sends, transfers, epochs.timeline, findings)
-    violations = findings.all()
-    if strict and violations:
-        raise VerificationError(_message(violations), violations)
-    return violations
+    return findings
 
 
 def _check_order(

@@ -124,6 +124,12 @@ class Findings:
                 return
             note(int(row))
 
+    def take(self, other: "Findings") -> None:
+        """Add what was found elsewhere."""
+        for violation in other.all():
+            if not self.is_full(violation.kind):
+                self._found[violation.kind].append(violation)
+
     def all(self) -> tuple[Violation, ...]:
         """Return everything found, kind by kind in the order of `ViolationKind`."""
         return tuple(found for kind in ViolationKind for found in self._found[kind])
