@@ -6,8 +6,10 @@ import numpy as np
 
 @nb.njit(cache=True)
 def _learn(now, kept, begin):
+    # Loops over a slice become vector instructions, those with an offset do not.
+    other = kept[begin : begin + len(now)]
     for i in range(len(now)):
-        now[i] = max(now[i], kept[begin + i])
+        now[i] = max(now[i], other[i])
 
 
 @nb.njit(cache=True)
@@ -116,7 +118,7 @@ def unordered(order, block, place, accesses, first, source, column, num_columns,
                 kept = _grown(kept)
             num_free -= 1
             row[action] = free[num_free]
-            begin = row[action] * num_columns
+            own = kept[row[action] * num_columns : (row[action] + 1) * num_columns]
             for i in range(num_columns):
-                kept[begin + i] = now[i]
+                own[i] = now[i]
     return found[:num_found]

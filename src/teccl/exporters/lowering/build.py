@@ -23,6 +23,8 @@ _PARTS = (1024, 720, 512, 360, 256, 180, 128, 90, 64, 45, 32, 23, 16, 11, 8, 6, 
 # The same where only whether anything fits is asked.
 _COARSE = (8, 2)
 _TRIES = 4
+# Operations from which on a try takes so long that finer windows start from what fitted before.
+_MANY = 40_000
 # Pieces of a block of an AllReduce, whose chunks are all alike; ordering them takes the square.
 _LARGEST_BLOCK = 4096
 # Further dependencies of a step are steps too; room for them saves a second try.
@@ -108,6 +110,8 @@ class _Builder:
         owners = self.layout.pieces // chunks
         self.block, self.piece = self.block // owners, self.block % owners * chunks + self.piece
         self.history = history_of(self.transfers, table.reduce, self.layout.ranks)
+        # What packed blocks took when a coarser window fitted saves tries.
+        self.packed_fill: Integers | None = None
 
     def run(self, parts: Sequence[int]) -> Built:
         """Try the schedule's own order, then search for the finest window that fits."""
@@ -166,6 +170,8 @@ class _Builder:
         fill = np.full((self.layout.ranks,) * 2, int(limits.steps / _MARGIN))
         if asked is not None:
             fill = np.maximum(1, -(-self._count(operations) // asked))
+        elif packed and self.packed_fill is not None and len(operations) > _MANY:
+            fill = self.packed_fill.copy()
         longest = 0
         for _ in range(_TRIES):
             made = blocks_of(operations, limits, fill, room, packed=packed)
@@ -174,6 +180,7 @@ class _Builder:
             longest = int(length.max())
             if longest <= limits.steps:
                 self._check_sizes(blocks, length)
+                self.packed_fill = fill if packed else self.packed_fill
                 return blocks, steps
             if asked is not None:
                 break

@@ -409,8 +409,10 @@ def _candidates(block, reads, writes, count, num_blocks, num_cells):
 @nb.njit(cache=True)
 def _take_latest(now, kept, begin):
     """Add to a clock what another knows."""
+    # Loops over a slice become vector instructions, those with an offset do not.
+    other = kept[begin : begin + len(now)]
     for i in range(len(now)):
-        now[i] = max(now[i], kept[begin + i])
+        now[i] = max(now[i], other[i])
 
 
 @nb.njit(cache=True)
@@ -482,7 +484,7 @@ def waits(block, place, pair, reads, writes, count, num_blocks, num_cells):
                 kept = _grown(kept)
             num_free -= 1
             row[step] = free[num_free]
-            first_entry = row[step] * num_blocks
+            own = kept[row[step] * num_blocks : (row[step] + 1) * num_blocks]
             for i in range(num_blocks):
-                kept[first_entry + i] = now[i]
+                own[i] = now[i]
     return first, found[:num_found]
