@@ -4,12 +4,14 @@ import json
 
 import numpy as np
 import pytest
+from tests.check.helpers import task, wants
 
 import teccl
 from teccl.check import verify
 from teccl.errors import ScheduleError
-from teccl.schedule import Schedule, files
+from teccl.schedule import Schedule, files, orbits, send_array
 from teccl.schedule.orbits import folded, unfolded
+from teccl.topology import Topology
 
 COLUMNS = ("chunk", "link", "start_ps", "epoch", "reduce")
 
@@ -72,11 +74,15 @@ def test_transfers_of_different_images_are_different():
 @pytest.mark.parametrize(
     ("shifts", "words"),
     [
-        ([[0, 1, 2, 3, 4]], "no permutation"),
-        ([[0, 0, 1, 2, 3, 4]], "no permutation"),
-        ([[0, 1, 2, 3, 4, 6]], "no permutation"),
-        ([["a", 1, 2, 3, 4, 5]], "whole number"),
-        ([[1, 0, 2, 3, 4, 5]], "no link or chunk"),
+        ([[0, 1, 2, 3, 4]], "give a permutation of 6"),
+        ([[0, 0, 1, 2, 3, 4]], "give a permutation of 6"),
+        ([[0, 1, 2, 3, 4, 6]], "give a permutation of 6"),
+        ([[0, 1, 2, 3, 4, 5]], "moves no nodes"),
+        ([["a", 1, 2, 3, 4, 5]], r"shifts\[0\]\[0\]: node is 'a'; give a whole number"),
+        ([[1, 0, 2, 3, 4, 5]], "takes some link or chunk to none"),
+        ([[1, 2, 3, 4, 5, 0], [5, 4, 3, 2, 1, 0]], "does not commute"),
+        ([[1, 2, 3, 4, 5, 0]] * 2, "36 times, which is too much"),
+        ([[1, 2, 3, 4, 5, 0]] * 20, "too many"),
         (7, "list"),
     ],
 )
@@ -87,8 +93,30 @@ def test_wrong_shifts_are_refused(tmp_path, shifts, words):
     document = json.loads(path.read_text())
     document["sends"]["shifts"] = shifts
     path.write_text(json.dumps(document))
-    with pytest.raises(ScheduleError, match=words):
+    with pytest.raises(ScheduleError, match=words) as refusal:
         Schedule.load(path)
+    assert str(path) in str(refusal.value)
+    document["sends"] = {name: [] for name in document["sends"]} | {"shifts": shifts}
+    path.write_text(json.dumps(document))
+    with pytest.raises(ScheduleError):
+        Schedule.load(path)
+
+
+def test_chunks_that_are_alike_are_stored_whole():
+    """Which of two equal chunks is another's image nobody can say."""
+    chunks = [((i,), ((i + 1) % 4,)) for i in (0, 0, 1, 2, 3)]
+    problem = task(Topology.parse("ring:gpus=4"), wants(*chunks))
+    links = [problem.topology.find_links(f"{s[0]}>{d[0]}")[0] for s, d in chunks]
+    sends = send_array([0, 1, 2, 3, 4], links, [0, 10**6, 0, 0, 0])
+    schedule = Schedule(problem=problem, sends=sends, shifts=(np.array([1, 2, 3, 0]),))
+    assert folded(schedule) is None
+
+
+def test_what_is_too_large_to_read_is_stored_whole(monkeypatch):
+    """A file that the reader would refuse is never written."""
+    schedule = gathered("ring:gpus=6", chunks=2)
+    monkeypatch.setattr(orbits, "MAX_SENDS", 5)
+    assert folded(schedule) is None
 
 
 def test_shifts_of_huge_order_are_refused(tmp_path):

@@ -249,8 +249,7 @@ def _quotient(instance: Instance, group: Group) -> tuple[Instance, IntArray, Int
     if not usable.any():
         return None
     sources = np.array([problem.chunks.sources(k)[0] for k in range(len(problem.chunks))])
-    base_node = group.nodes[:, sources].min(axis=0) == sources
-    base = np.flatnonzero(base_node)
+    base = np.flatnonzero(group.nodes.min(axis=0)[sources] == sources)
     small = _restricted(instance, usable, group, base)
     chunk_at = {
         (int(node), int(piece)): k
@@ -287,7 +286,7 @@ def symmetric_paths(instance: Instance, group: Group, lay: Lay) -> Plan | None:
     def key(source: IntArray, target: IntArray) -> IntArray:
         return (source * n + target) * pieces
 
-    base = np.flatnonzero(group.nodes[:, source].min(axis=0) == source)
+    base = np.flatnonzero(group.nodes.min(axis=0)[source] == source)
     at = np.full(n * n * pieces, -1, dtype=np.int64)
     at[key(source, target) + table.piece] = np.arange(len(table))
     chunk_image = np.stack(

@@ -78,7 +78,7 @@ def _carry_out(run: "_Run") -> None:
         run.rounds()
     except (SearchStoppedError, KeyboardInterrupt):
         # What was found is worth keeping, whoever has to bring the rest.
-        with suppress(LoopError, SolverError):
+        with suppress(LoopError, SolverError, SearchStoppedError):
             run.complete()
             run.offer()
         raise

@@ -95,7 +95,8 @@ class _Actions:
         publisher = {
             wait: start[block] + place for wait, (block, place) in _publishers(machine).items()
         }
-        sent: list[list[int]] = [[] for _ in range(machine.num_connections)]
+        # Blocks without a peer have connection -1: the last list, which stays empty.
+        sent: list[list[int]] = [[] for _ in range(machine.num_connections + 1)]
         for block, actions in enumerate(machine.actions):
             connection = machine.sends_on[block]
             sent[connection] += [

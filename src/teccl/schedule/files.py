@@ -230,19 +230,27 @@ def _read_sends(value: Any, problem: Problem, where: str) -> tuple[SendArray, tu
     sends = _read_columns(columns, where)
     if not shifts:
         return sends, ()
-    check_ranges(problem, sends)
-    return unfolded(problem, shifts, sends), shifts
+    try:
+        check_ranges(problem, sends)
+        return unfolded(problem, shifts, sends), shifts
+    except ScheduleError as reason:
+        raise ScheduleError(f"{where}: {reason}; the file is damaged") from None
 
 
 def _read_shifts(value: Any, problem: Problem, where: str) -> tuple[IntArray, ...]:
     where = f"{where}: shifts"
-    nodes = problem.topology.num_nodes
-    shifts = []
-    for i, entry in enumerate(files.expect_list(value, where, ScheduleError)):
+    nodes = np.arange(problem.topology.num_nodes)
+    entries = files.expect_list(value, where, ScheduleError)
+    if len(entries) > len(nodes).bit_length():
+        raise ScheduleError(f"{where}: {len(entries)} are too many for {len(nodes)} nodes")
+    shifts: list[IntArray] = []
+    for i, entry in enumerate(entries):
         images = files.expect_list(entry, f"{where}[{i}]", ScheduleError)
-        shift = np.array(_read_integers(images, "link", f"{where}[{i}]"), dtype=np.int64)
-        if not np.array_equal(np.sort(shift), np.arange(nodes)):
-            raise ScheduleError(f"{where}[{i}] is no permutation of the {nodes} nodes")
+        shift = np.array(_read_integers(images, "node", f"{where}[{i}]"), dtype=np.int64)
+        if not np.array_equal(np.sort(shift), nodes) or np.array_equal(shift, nodes):
+            raise ScheduleError(f"{where}[{i}] moves no nodes; give a permutation of {len(nodes)}")
+        if any(not np.array_equal(shift[other], other[shift]) for other in shifts):
+            raise ScheduleError(f"{where}[{i}] does not commute with those before it")
         shifts.append(shift)
     return tuple(shifts)
 
@@ -286,7 +294,7 @@ def _read_integers(column: list[Any], key: str, where: str) -> Any:
         if type(entry) is not int:
             raise ScheduleError(f"{where}[{i}]: {key} is {files.shown(entry)}; give a whole number")
     low = min(column, default=0)
-    limit = np.iinfo(SEND_DTYPE[key]).max
+    limit = np.iinfo(np.int64 if key == "start_ps" else np.int32).max
     if low < 0 or max(column, default=0) > limit:
         raise ScheduleError(f"{where}: {key} has a value out of range; use 0 to {limit}")
     return column

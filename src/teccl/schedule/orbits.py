@@ -8,6 +8,7 @@ of 4096 GPUs those are 4095 sends in place of 16.8 million.
 
 import math
 from collections.abc import Iterator, Sequence
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +33,8 @@ def folded(schedule: Schedule) -> SendArray | None:
     """
     problem = schedule.problem
     images = _Images(problem)
+    if not images.are_distinct:
+        return None
     orbit = np.arange(len(problem.chunks))
     for shift in schedule.shifts:
         chunk = images.chunks(shift, np.arange(len(orbit)))
@@ -44,7 +47,10 @@ def folded(schedule: Schedule) -> SendArray | None:
     sends: SendArray = schedule.sends[orbit[schedule.sends["chunk"]] == schedule.sends["chunk"]]
     sends = sends.copy()
     sends["transfer"] = np.unique(sends["transfer"], return_inverse=True)[1]
-    whole = unfolded(problem, schedule.shifts, sends)
+    try:
+        whole = unfolded(problem, schedule.shifts, sends)
+    except ScheduleError:
+        return None
     if len(whole) != len(schedule.sends):
         return None
     whole = Schedule(problem=problem, sends=whole).sends
@@ -59,43 +65,44 @@ def unfolded(problem: Problem, shifts: Sequence[IntArray], sends: SendArray) -> 
     Raises
     ------
     ScheduleError
-        If the shifts do not take links to links and chunks to chunks.
+        If the shifts do not take links to links and chunks to chunks, or repeat too much.
     """
     images = _Images(problem)
     chunks, index = np.unique(sends["chunk"], return_inverse=True)
     links = sends["link"]
-    transfers = int(sends["transfer"].max(initial=-1)) + 1
+    names, transfer = np.unique(sends["transfer"], return_inverse=True)
     copies = math.prod(_order(shift) for shift in shifts)
-    if copies * max(transfers, len(sends)) > MAX_SENDS:
-        raise ScheduleError(
-            f"its shifts repeat {len(sends)} sends {copies} times; use at most {MAX_SENDS} sends"
-        )
+    # Shifts that move every GPU have no more products than there are GPUs.
+    if copies > problem.topology.num_gpus or copies * len(sends) > MAX_SENDS:
+        raise ScheduleError(f"shifts repeat {len(sends)} sends {copies} times, which is too much")
+    if not images.are_distinct:
+        raise ScheduleError("some chunks are alike, so that no shift says which goes where")
     whole = np.empty(copies * len(sends), dtype=SEND_DTYPE)
     for i, nodes in enumerate(products(shifts, problem.topology.num_nodes)):
         chunk_image, link_image = images.chunks(nodes, chunks), images.links(nodes)
         if chunk_image is None or link_image is None:
-            raise ScheduleError("a shift takes no link or chunk to its like; the file is damaged")
+            raise ScheduleError("a shift takes some link or chunk to none")
         part = whole[i * len(sends) : (i + 1) * len(sends)]
         part[:] = sends
         part["chunk"] = chunk_image[index]
         part["link"] = link_image[links]
-        part["transfer"] += i * transfers
+        part["transfer"] = transfer + i * len(names)
     return whole
 
 
 def products(shifts: Sequence[IntArray], num_nodes: int) -> Iterator[IntArray]:
     """Yield every product of powers of commuting permutations, the identity first."""
-    if not shifts:
-        yield np.arange(num_nodes)
-        return
-    *others, shift = shifts
-    power = np.arange(num_nodes)
-    while True:
-        for nodes in products(others, num_nodes):
-            yield power[nodes]
-        power = shift[power]
-        if np.array_equal(power, np.arange(num_nodes)):
-            return
+    identity = np.arange(num_nodes)
+    powers = []
+    for shift in shifts:
+        powers.append([identity])
+        while not np.array_equal(power := shift[powers[-1][-1]], identity):
+            powers[-1].append(power)
+    for factors in product(*powers):
+        nodes = identity
+        for factor in factors:
+            nodes = factor[nodes]
+        yield nodes
 
 
 def _order(shift: IntArray) -> int:
@@ -132,6 +139,7 @@ class _Images:
         keys = self._keys(self.sources, self.destinations, self.rest)
         self.by_key = np.argsort(keys, kind="stable")
         self.keys = keys[self.by_key]
+        self.are_distinct = bool((np.diff(self.keys) > 0).all())
 
     def links(self, nodes: IntArray) -> IntArray | None:
         """Image of every link; parallel links keep their order."""

@@ -13,7 +13,7 @@ _MOST_BITS = 48
 _DIGIT_BITS = 16
 
 
-def order_by(*columns: npt.NDArray[Any]) -> IntArray:
+def order_by(*columns: npt.NDArray[np.integer[Any] | np.bool_]) -> IntArray:
     """Return the order of the rows by the first column, then the second and so on; ties stay.
 
     The same as ``np.lexsort(columns[::-1])``. Many rows are sorted digit by digit instead of by

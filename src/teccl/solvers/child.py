@@ -106,8 +106,10 @@ def main() -> None:
     except ImportError as reason:
         # A library that is there but does not load in the memory that is allowed is not missing.
         lacks_room = bool(options["memory"]) and not isinstance(reason, ModuleNotFoundError)
-        status = "error" if lacks_room else "unavailable"
-        job.finish(status, message=f"out of memory: {reason}" if lacks_room else str(reason))
+        if lacks_room:
+            job.finish("error", message=f"does not load in the memory allowed: {reason}")
+        else:
+            job.finish("unavailable", message=str(reason))
     except MemoryError:
         job.finish("error", message="out of memory")
     except Exception as reason:  # noqa: BLE001, whatever a back end throws is a message
