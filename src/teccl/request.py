@@ -1,5 +1,6 @@
 """Request: everything a user may ask of `solve`, read and checked."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -291,9 +292,11 @@ def read_epoch(value: Quantity | None) -> EpochRule | Fraction:
 
 
 def read_time_limit(value: Quantity | None) -> float | None:
-    """Read a time limit in seconds."""
+    """Read a time limit in seconds; ``10m`` are minutes here, where nobody means milliseconds."""
     if value is None:
         return None
+    if isinstance(value, str):
+        value = re.sub(r"(?<=\d)\s*m\s*$", "min", value)
     limit = parse_duration(value, what="time limit")
     if limit == 0:
         raise ProblemError("time limit 0 leaves no time; give for example 10s")

@@ -25,7 +25,6 @@ _DURATIONS = {
     "μs": Fraction(1, 10**6),  # Greek mu
     "ms": Fraction(1, 10**3),
     "s": Fraction(1),
-    "m": Fraction(60),
     "min": Fraction(60),
     "h": Fraction(3600),
 }
@@ -81,12 +80,12 @@ def parse_bandwidth(value: Quantity, *, what: str = "bandwidth") -> Fraction:
 
 
 def parse_duration(value: Quantity, *, what: str = "duration") -> Fraction:
-    """Read seconds such as ``"0.7us"``, ``"10 s"``, ``"2min"``, ``"2m"`` or ``"1.5h"``.
+    """Read seconds such as ``"0.7us"``, ``"10 s"``, ``"2min"`` or ``"1.5h"``.
 
     Examples
     --------
-    >>> parse_duration("0.7us"), parse_duration("10m"), parse_duration("1.5h")
-    (Fraction(7, 10000000), Fraction(600, 1), Fraction(5400, 1))
+    >>> parse_duration("0.7us"), parse_duration("1.5h")
+    (Fraction(7, 10000000), Fraction(5400, 1))
     """
     example = "give a unit, for example 0.7us or 10s"
     number, unit = _split(value, what, example)

@@ -6,6 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from tests.bounds.instances import random_epoch, random_problem
+from tests.check.helpers import wants
 from tests.models.asking import MICROSECOND, ask, chunks, network
 
 import teccl
@@ -296,8 +297,8 @@ def test_what_arrives_first_makes_schedules_without_a_solver(options, length, mo
     assert result.epochs <= 5 * result.bound_epochs
 
 
-def test_no_round_loses_what_was_known_before_it(monkeypatch):
-    """Solutions that lead nowhere do not lengthen the schedule that rounds started from."""
+def test_rounds_that_find_nothing_end_near_what_is_constructed(monkeypatch):
+    """Solutions that lead nowhere are replaced by what the construction knows."""
 
     def idle(model, *_, **__):
         return Solution(status=SolverStatus.FEASIBLE, values=np.zeros(model.num_columns))
@@ -311,6 +312,19 @@ def test_no_round_loses_what_was_known_before_it(monkeypatch):
     )
     assert result.verified
     assert result.epochs <= 1.25 * known.epochs
+
+
+def test_a_round_of_one_epoch_goes_far(monkeypatch):
+    """Deliveries that take many rounds are made where the solver finds none of them."""
+
+    def idle(*_, **__):
+        return Solution(status=SolverStatus.TIME_LIMIT)
+
+    monkeypatch.setattr(solvers, "solve", idle)
+    chunks = [((i,), (i + 5,)) for i in range(3)]
+    demand = Demand(tenants=(wants(*chunks),))
+    options = {"method": "astar", "horizon": 1, "chunks": 1, "warm_start": False}
+    assert teccl.solve("ring:gpus=10", demand=demand, **options).verified
 
 
 def judged(seed: int) -> float | None:

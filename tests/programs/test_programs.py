@@ -286,3 +286,21 @@ def test_a_huge_loop_is_refused_quickly():
     """A count that no offset could reach is a limit, not a computation."""
     text = exchange().replace('nchunksperloop="2"', 'nchunksperloop="2000000000"')
     assert FindingKind.LIMIT in kinds(text)
+
+
+def test_a_program_of_one_rank_waits_for_nobody():
+    """Blocks without a peer are no one's partners."""
+    text = """
+    <algo name="one" proto="Simple" nchannels="1" nchunksperloop="1" ngpus="1" coll="allgather"
+          inplace="0" outofplace="1" minBytes="0" maxBytes="0">
+      <gpu id="0" i_chunks="1" o_chunks="1" s_chunks="0">
+        <tb id="0" send="-1" recv="-1" chan="0">
+          <step s="0" type="cpy" srcbuf="i" srcoff="0" dstbuf="o" dstoff="0" cnt="1"
+                depid="-1" deps="-1" hasdep="0"/>
+        </tb>
+      </gpu>
+    </algo>
+    """
+    for proof in prove_text(text):
+        assert {FindingKind.DEADLOCK, FindingKind.RACE}.isdisjoint(f.kind for f in proof.findings)
+        assert proof.facts

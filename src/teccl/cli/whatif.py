@@ -147,7 +147,7 @@ def _file_name(fault: str, taken: set[str]) -> str:
     """Return a name for a fault's file that every system takes and no other fault has."""
     import re
 
-    plain = re.sub(r"[^A-Za-z0-9.+]+", "-", fault.replace(">", " to ")).strip("-")[:100]
+    plain = re.sub(r"[^A-Za-z0-9.+]+", "-", fault.replace(">", " to ")).strip("-")[:100] or "fault"
     names = (plain if number == 1 else f"{plain}-{number}" for number in itertools.count(1))
     return next(name for name in names if name.lower() not in taken)
 

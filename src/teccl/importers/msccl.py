@@ -70,8 +70,13 @@ def read(path: Path, topology: Topology, size: Fraction, notes: list[str]) -> Sc
         "where channels share a link, which the runtime leaves open, the order that the file "
         "states is taken, else a good one"
     )
-    passages = in_a_good_order(problem, _passages(topology, tracing, numbers))
-    return place(problem, passages, "msccl")
+    passages = _passages(topology, tracing, numbers, follow=True)
+    try:
+        return place(problem, in_a_good_order(problem, passages), "msccl")
+    except ScheduleError:
+        # Runtimes pass over the order that is stated, so that one which cannot be is no fault.
+        passages = _passages(topology, tracing, numbers, follow=False)
+        return place(problem, in_a_good_order(problem, passages), "msccl")
 
 
 def _prove(program: Program) -> Proof:
@@ -268,10 +273,16 @@ def _named(kind: Collective, setting: Setting, rank: int, k: int) -> dict[int, t
     return {k: (part, piece)}
 
 
-def _passages(topology: Topology, tracing: _Tracing, numbers: dict[int, int]) -> list[Passage]:
+def _passages(
+    topology: Topology, tracing: _Tracing, numbers: dict[int, int], *, follow: bool
+) -> list[Passage]:
+    """Return the transfers as passages; `follow` keeps to the order that the file states."""
     ways = Ways(topology)
     gpus = topology.gpus.tolist()
-    numbers_of, stated = _in_stated_order(tracing.transfers)
+    numbers_of: list[int] = list(range(len(tracing.transfers)))
+    stated: set[tuple[int, int]] = set()
+    if follow:
+        numbers_of, stated = _in_stated_order(tracing.transfers)
     new_of = dict(zip(numbers_of, range(len(numbers_of)), strict=True))
     passages = []
     for number in numbers_of:

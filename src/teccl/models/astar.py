@@ -42,7 +42,7 @@ ROUND_FACTOR = 2.0
 SHORTEST_ROUND = 4
 # Relative difference to the best possible progress at which a round is good enough.
 ROUND_GAP = 0.02
-# Seconds for one round, and deterministic work where a back end counts it.
+# Seconds for one round.
 ROUND_SECONDS = 20.0
 # Seconds for each attempt to end the last round an epoch earlier.
 FINAL_SECONDS = 10.0
@@ -190,6 +190,11 @@ class _Run:
             backwards=task.is_turned,
         )
 
+    def _wide_arcs(self, horizon: int, state: State | None = None) -> Arcs:
+        """Arcs over so many epochs or more: as many as what was started, however late, needs."""
+        flows = (self.state if state is None else state).flows
+        return self._arcs(max(horizon, 1 + max((k for _, _, k in flows), default=0)))
+
     def _first_length(self) -> int:
         """Epochs of a round: enough that nothing arrives later than in the round after."""
         if self.request.horizon is not None:
@@ -200,7 +205,7 @@ class _Run:
         self, length: int, ahead: int, options: RoundOptions, begin: int | None = None
     ) -> Round:
         begin = self.begin if begin is None else begin
-        arcs = self._arcs(begin + length + ahead)
+        arcs = self._wide_arcs(begin + length + ahead)
         return build_round(
             arcs,
             self.state,
@@ -267,7 +272,7 @@ class _Run:
         plans = [plan for plan in (self.plan, self._construct(state, begin)) if plan]
         length = 2 * (self._least_epochs + self.ahead)
         for _ in range(MAX_DOUBLINGS):
-            arcs = window(self._arcs(begin + length), state.flows, begin, length)
+            arcs = window(self._wide_arcs(begin + length, state), state.flows, begin, length)
             found = []
             for plan in plans:
                 flows = laid(plan, arcs, state, begin=begin, length=length)
@@ -315,7 +320,7 @@ class _Run:
         Where a round is too short for any delivery, one is made with all the time it needs.
         """
         arcs = window(
-            self._arcs(self.begin + length + self.ahead),
+            self._wide_arcs(self.begin + length + self.ahead),
             self.state.flows,
             self.begin,
             length + self.ahead,
@@ -326,7 +331,9 @@ class _Run:
                 self.state = self.state.after(arcs, flows, self.begin)
                 return
             length *= 2
-            arcs = window(self._arcs(self.begin + length), self.state.flows, self.begin, length)
+            arcs = window(
+                self._wide_arcs(self.begin + length), self.state.flows, self.begin, length
+            )
             flows = greedy_flows(arcs, self.state, begin=self.begin, length=length, first_only=True)
         raise SolverError("astar found no way on; use another --method")
 
