@@ -17,6 +17,7 @@ from teccl.check._arrays import (
 from teccl.check.sends import Sends
 from teccl.check.timeline import Timeline
 from teccl.check.violation import Findings, ViolationKind
+from teccl.schedule.ordering import order_by
 
 # Wanted pairs of chunk and node that are looked at together.
 _BLOCK = 4_000_000
@@ -24,10 +25,13 @@ _BLOCK = 4_000_000
 
 def first_arrivals(sends: Sends, timeline: Timeline, rows: IntArray) -> tuple[IntArray, IntArray]:
     """Keys of chunk and node in order, and the earliest arrival among the rows at each."""
-    keys, index = np.unique(sends.keys(sends.chunk[rows], sends.dst[rows]), return_inverse=True)
-    earliest = np.full(len(keys), NEVER)
-    np.minimum.at(earliest, index, timeline.arrival[rows])
-    return keys, earliest
+    keys = sends.keys(sends.chunk[rows], sends.dst[rows])
+    order = order_by(keys)
+    keys, arrival = keys[order], timeline.arrival[rows][order]
+    first = np.flatnonzero(new_run(keys))
+    if len(first) == len(keys):
+        return keys, arrival
+    return keys[first], np.minimum.reduceat(arrival, first)
 
 
 def _look_up(keys: IntArray, values: IntArray, wanted: IntArray) -> IntArray:

@@ -73,6 +73,24 @@ class Relations:
         kept = (moment[self.after] >= moment[self.before] + self.lag).all()
         return bool(kept and (start >= self.not_before).all())
 
+    def leave_no_room(self, timeline: Timeline) -> bool:
+        """Whether it is plain that no send could begin earlier: each rests on something.
+
+        For times that keep the relations, of sends that each are a transfer of their own. A send
+        rests on its earliest time or, without room, on one that begins before it; following those
+        leads to an earliest time.
+        """
+        starts = len(timeline.start)
+        if len(self.gates) or (self.after >= starts).any():
+            return False
+        moment = np.concatenate([timeline.start, timeline.start + timeline.held, timeline.arrival])
+        earliest = moment[self.before] + self.lag
+        tight = earliest == timeline.start[self.after]
+        tight &= earliest > timeline.start[self.before % starts]
+        rests = timeline.start == self.not_before
+        rests[self.after[tight]] = True
+        return bool(rests.all())
+
 
 class Book:
     """Collects relations; moments are numbered starts, ends, arrivals, then gates."""

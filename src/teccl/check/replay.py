@@ -144,6 +144,10 @@ def _settle(
     if is_moved and transfers.passing is Passing.CIRCUIT:
         relations = relations.plus(*single_file(sends, transfers, original, topology))
     least = least_profiled_starts if topology.has_profiles else least_starts
+    is_plain = len(transfers.root) == len(sends) and not (is_moved or topology.has_profiles)
+    if is_plain and relations.with_feeds(feeds).leave_no_room(original):
+        # Plans that come as early as they can are the rule, and large ones take long to solve for.
+        return original
     while True:
         start = least(sends, transfers, topology, original, relations.with_feeds(feeds))
         if start is None:

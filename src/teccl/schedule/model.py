@@ -102,7 +102,8 @@ class Schedule:
             raise ScheduleError(f"sends have type {sends.dtype}; use teccl.schedule.SEND_DTYPE")
         check_ranges(self.problem, sends)
         if _is_ordered(sends):
-            ordered = sends.copy()
+            # What nobody can change, as the sends of another schedule, need not be copied.
+            ordered = sends.copy() if sends.flags.writeable or sends.base is not None else sends
         else:
             ordered = sends[order_by(sends["start_ps"], sends["link"], sends["chunk"])]
         ordered.setflags(write=False)
