@@ -56,7 +56,7 @@ Method = Callable[[Search], None]
 
 # A method that is farther behind than this and gains less by more chunks is tried no longer.
 PROMISING_GAIN = 0.05
-# A gap below which narrower cuts are not looked for.
+# A gap below which narrower cuts are not looked for, and only one count is polished.
 NARROW_GAP = 0.004
 # Gaps below which counts of chunks are not tried again with more effort, the latter for large
 # schedules.
@@ -456,7 +456,11 @@ def _polish(search: Search) -> None:
     is_large = len(best.schedule) > LARGE_SENDS * search.phases
     if search.is_within(LARGE_POLISHED_GAP if is_large else POLISHED_GAP):
         return
-    for count in counts[: 1 if is_large else 2]:
+    chosen = counts[: 1 if is_large else 2]
+    if search.is_within(NARROW_GAP):
+        # Little is left, and what is left is more likely found where pieces are smaller.
+        chosen = [max(chosen)]
+    for count in chosen:
         _construct_one(search, search.request.problem(count), search.request.effort)
 
 
