@@ -15,6 +15,7 @@ import numpy.typing as npt
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicast import Tables, greedy
 from teccl.construct.plan import Plan
+from teccl.construct.tasks import concatenated_ranges
 from teccl.demand import Collective, Demand, ExplicitChunk
 from teccl.problem import Problem
 from teccl.topology import Topology
@@ -218,7 +219,7 @@ def symmetric_plans(
     quotient = _quotient(instance, group)
     if quotient is None:
         return
-    small, route_image, chunk_image = quotient
+    small, kept, chunk_image = quotient
     tables = Tables.build(small)
     best = 2**61
     for run in range(runs):
@@ -231,8 +232,11 @@ def symmetric_plans(
             longest_first=True,
         )
         if plan is not None and plan.finish < best:
+            repeated = _repeated(instance, plan, group, kept, chunk_image)
+            if repeated is None:
+                return
             best = plan.finish
-            yield replace(_repeated(plan, route_image, chunk_image), shifts=group.shifts)
+            yield replace(repeated, shifts=group.shifts)
         if best <= target:
             return
 
@@ -240,8 +244,7 @@ def symmetric_plans(
 def _quotient(instance: Instance, group: Group) -> tuple[Instance, IntArray, IntArray] | None:
     """Return the instance of one chunk per orbit on orbits of links, and how to go back."""
     problem, routes = instance.problem, instance.routes
-    images = _route_images(instance, group)
-    if images is None or problem.topology.shared:
+    if problem.topology.shared:
         return None
     fixed = (group.links == np.arange(problem.topology.num_links)).sum(axis=0)
     # A link that some shift leaves in place would carry several images at once.
@@ -250,6 +253,7 @@ def _quotient(instance: Instance, group: Group) -> tuple[Instance, IntArray, Int
         return None
     sources = np.array([problem.chunks.sources(k)[0] for k in range(len(problem.chunks))])
     base = np.flatnonzero(group.nodes.min(axis=0)[sources] == sources)
+    usable &= ~_replaceable(instance, group, np.unique(sources[base]))
     small = _restricted(instance, usable, group, base)
     chunk_at = {
         (int(node), int(piece)): k
@@ -261,7 +265,24 @@ def _quotient(instance: Instance, group: Group) -> tuple[Instance, IntArray, Int
             for g in group.nodes
         ]
     )
-    return small, images[:, np.flatnonzero(usable)], chunk_image
+    return small, np.flatnonzero(usable), chunk_image
+
+
+def _replaceable(instance: Instance, group: Group, sources: IntArray) -> npt.NDArray[np.bool_]:
+    """Mark routes in place of which one from the only source does as well, at any time.
+
+    Through one large switch all routes to a node hold the same orbits of links. The source has its
+    chunk from the start, so that nobody else need send it along routes like its own.
+    """
+    routes, topology = instance.routes, instance.problem.topology
+    orbit = group.links.min(axis=0)
+    number = _as_numbers(topology.num_links, routes.link_start, orbit[routes.links])
+    if len(sources) > 1 or number is None or float(number.max()) * topology.num_nodes >= 2.0**62:
+        return np.zeros(len(routes), dtype=bool)
+    like = number * topology.num_nodes + routes.dst
+    own = routes.src == sources[0]
+    replaceable: npt.NDArray[np.bool_] = np.isin(like, like[own]) & ~own
+    return replaceable
 
 
 def symmetric_paths(instance: Instance, group: Group, lay: Lay) -> Plan | None:
@@ -275,8 +296,7 @@ def symmetric_paths(instance: Instance, group: Group, lay: Lay) -> Plan | None:
         Lays paths without times, see `teccl.construct.trees.laid_plan`.
     """
     problem = instance.problem
-    images = _route_images(instance, group)
-    if images is None or problem.topology.shared:
+    if problem.topology.shared:
         return None
     table, n = problem.chunks, problem.topology.num_nodes
     firsts = np.array([nodes[0] for nodes in table.sets])
@@ -292,31 +312,41 @@ def symmetric_paths(instance: Instance, group: Group, lay: Lay) -> Plan | None:
     chunk_image = np.stack(
         [at[key(g[source[base]], g[target[base]]) + table.piece[base]] for g in group.nodes]
     )
-    small = _restricted(instance, np.ones(len(instance.routes), dtype=bool), group, base)
-    plan = lay(small)
-    return None if plan is None else _repeated(plan, images, chunk_image)
+    every = np.arange(len(instance.routes))
+    plan = lay(_restricted(instance, np.ones(len(every), dtype=bool), group, base))
+    return None if plan is None else _repeated(instance, plan, group, every, chunk_image)
 
 
-def _route_images(instance: Instance, group: Group) -> IntArray | None:
-    """Per element, where it takes every route."""
+def _route_images(instance: Instance, group: Group, chosen: IntArray) -> IntArray | None:
+    """Per element, where it takes each of the chosen routes; None if to none."""
     routes, num_links = instance.routes, instance.problem.topology.num_links
-    length = np.diff(routes.link_start)
-    if (num_links + 1.0) ** int(length.max(initial=1)) >= 2.0**62:
+    number = _as_numbers(num_links, routes.link_start, routes.links)
+    if number is None:
         return None
-    # A route's links, read as digits, are one number.
-    ends = routes.link_start[1:]
-    weight = (num_links + 1) ** (np.repeat(ends, length) - 1 - np.arange(len(routes.links)))
-    starts = routes.link_start[:-1]
-    number = np.add.reduceat((routes.links + 1) * weight, starts)
     order = np.argsort(number)
-    images = np.empty((len(group), len(routes)), dtype=np.int64)
+    number = number[order]
+    low, high = routes.link_start[chosen], routes.link_start[chosen + 1]
+    start = np.concatenate([[0], np.cumsum(high - low)])
+    links = routes.links[concatenated_ranges(low, high)]
+    images = np.empty((len(group), len(chosen)), dtype=np.int64)
     for g, moved in enumerate(group.links):
-        wanted = np.add.reduceat((moved[routes.links] + 1) * weight, starts)
-        found = order[np.minimum(np.searchsorted(number[order], wanted), len(order) - 1)]
+        wanted = _as_numbers(num_links, start, moved[links])
+        assert wanted is not None
+        found = np.minimum(np.searchsorted(number, wanted), len(order) - 1)
         if not np.array_equal(number[found], wanted):
             return None
-        images[g] = found
+        images[g] = order[found]
     return images
+
+
+def _as_numbers(num_links: int, start: IntArray, links: IntArray) -> IntArray | None:
+    """Read the links of each route as the digits of one number; None if some have too many."""
+    length = np.diff(start)
+    if (num_links + 1.0) ** int(length.max(initial=1)) >= 2.0**62:
+        return None
+    place = np.repeat(start[1:], length) - 1 - np.arange(len(links))
+    numbers: IntArray = np.add.reduceat((links + 1) * (num_links + 1) ** place, start[:-1])
+    return numbers
 
 
 def _restricted(
@@ -345,12 +375,17 @@ def _restricted(
     return replace(small, routes=routes)
 
 
-def _repeated(plan: Plan, route_image: IntArray, chunk_image: IntArray) -> Plan:
-    """Repeat a quotient's rows by every element of the group."""
-    copies = len(route_image)
-    rows = np.tile(plan.rows, (copies, 1))
+def _repeated(
+    instance: Instance, plan: Plan, group: Group, kept: IntArray, chunk_image: IntArray
+) -> Plan | None:
+    """Repeat a quotient's rows by every element of the group; `kept` are its routes here."""
+    used, index = np.unique(plan.rows[:, 1], return_inverse=True)
+    route_image = _route_images(instance, group, kept[used])
+    if route_image is None:
+        return None
+    rows = np.tile(plan.rows, (len(group), 1))
     rows[:, 0] = chunk_image[:, plan.rows[:, 0]].ravel()
-    rows[:, 1] = route_image[:, plan.rows[:, 1]].ravel()
+    rows[:, 1] = route_image[:, index].ravel()
     rows[:, 3] = np.arange(len(rows))
     rows[:, 4] = 0
     return Plan(rows=rows, finish=plan.finish)
