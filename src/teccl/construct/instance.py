@@ -9,7 +9,7 @@ the paper's grid differ in these numbers only.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -181,6 +181,8 @@ def _switch_ways(problem: Problem) -> list[tuple[int, ...]]:
         if is_switch[topology.link_dst[e]] and not is_switch[topology.link_src[e]]
     ]
     short = [way for e in first for way in _ways_from(problem, out, e, is_switch, depth=1)]
+    if not (is_switch[topology.link_src] & is_switch[topology.link_dst]).any():
+        return direct + short
     budget = MAX_LONG_ROUTES if _strongly_connected(problem, direct + short) else 10**9
     long: list[tuple[int, ...]] = []
     for e in first:
@@ -253,73 +255,74 @@ def _strongly_connected(problem: Problem, ways: Sequence[tuple[int, ...]]) -> bo
 
 
 class _Timing:
-    """Offsets, holding times and arrival of a way under the problem's transit mode."""
+    """Offsets, holding times and arrivals of ways under the problem's transit mode."""
 
     def __init__(
         self, problem: Problem, grid: TimeGrid | None, hold: IntArray, latency: IntArray
     ) -> None:
-        self.grid, self.hold, self.latency = grid, hold.tolist(), latency.tolist()
-        self.links = problem.topology.links
+        self.grid, self.hold, self.latency = grid, hold, latency
+        self.alphas = problem.topology.each_link(lambda link: link.alpha)
         self.hyper = problem.switch is SwitchMode.HYPER_EDGE
         self.cut = problem.transit is Transit.CUT_THROUGH
 
-    def __call__(self, way: tuple[int, ...]) -> tuple[list[int], list[int], int]:
-        """Return offset and holding time of each link of a way, and its length."""
-        if len(way) == 1:
-            return [0], [self.hold[way[0]]], self.hold[way[0]] + self.latency[way[0]]
-        slowest = max(self.hold[e] for e in way)
+    def __call__(self, start: IntArray, links: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+        """Return offset and holding time of each link of the ways, and the ways' lengths."""
+        hold, latency = self.hold[links], self.latency[links]
+        count = np.diff(start)
+        slowest = np.maximum.reduceat(hold, start[:-1])
         if self.hyper:
-            alpha = self._summed_latency(way)
-            return [0] * len(way), [slowest] * len(way), slowest + alpha
-        offsets, now = [], 0
-        for e in way:
-            offsets.append(now)
-            now += self.latency[e] + (0 if self.cut else self.hold[e])
+            length = slowest + self._summed_latency(start, links)
+            return np.zeros_like(hold), np.repeat(slowest, count), length
+        # In a circuit the next link begins when the first bit is there, else when all is.
+        step = latency if self.cut else latency + hold
+        before = np.cumsum(step) - step
+        offset = before - np.repeat(before[start[:-1]], count)
+        length = np.add.reduceat(step, start[:-1])
         if self.cut:
-            return offsets, [slowest] * len(way), now + slowest
-        return offsets, [self.hold[e] for e in way], now
+            return offset, np.repeat(slowest, count), length + slowest
+        return offset, hold, length
 
-    def _summed_latency(self, way: tuple[int, ...]) -> int:
+    def _summed_latency(self, start: IntArray, links: IntArray) -> IntArray:
         if self.grid is None:
-            return sum(self.latency[e] for e in way)
-        return self.grid.epochs_of_latency(sum((self.links[e].alpha for e in way), Fraction(0)))
+            summed: IntArray = np.add.reduceat(self.latency[links], start[:-1])
+            return summed
+        each = links.tolist()
+        sums = [sum((self.alphas[e] for e in each[a:b]), Fraction(0)) for a, b in pairwise(start)]
+        return np.array([self.grid.epochs_of_latency(alpha) for alpha in sums], dtype=np.int64)
 
 
 def _pack_routes(problem: Problem, ways: Sequence[tuple[int, ...]], timing: _Timing) -> Routes:
     topology = problem.topology
-    capacity_index = {name: i for i, name in enumerate(topology.shared)}
-    shares = [
-        [topology.num_links + capacity_index[name] for name in link.shares]
-        for link in topology.links
-    ]
-    res: list[int] = []
-    offsets: list[int] = []
-    holds: list[int] = []
-    link_offsets: list[int] = []
-    length, res_count = [], []
-    for way in ways:
-        way_offsets, way_holds, total = timing(way)
-        before = len(res)
-        for e, offset, hold in zip(way, way_offsets, way_holds, strict=True):
-            for resource in (e, *shares[e]):
-                res.append(resource)
-                offsets.append(offset)
-                holds.append(hold)
-        link_offsets += way_offsets
-        length.append(total)
-        res_count.append(len(res) - before)
+    start = _starts([len(way) for way in ways])
+    links = np.fromiter(chain.from_iterable(ways), dtype=np.int64, count=int(start[-1]))
+    none = np.zeros(0, dtype=np.int64)
+    offset, hold, length = timing(start, links) if len(ways) else (none, none, none)
+    number = {name: topology.num_links + i for i, name in enumerate(topology.shared)}
+    held = [[e, *(number[name] for name in link.shares)] for e, link in enumerate(topology.links)]
+    held_start = _starts([len(each) for each in held])
+    low, high = held_start[links], held_start[links + 1]
+    total = np.concatenate([[0], np.cumsum(high - low)])
+    resource = concatenated_ranges(low, high)
     return Routes(
-        src=np.array([topology.link_src[way[0]] for way in ways], dtype=np.int64),
-        dst=np.array([topology.link_dst[way[-1]] for way in ways], dtype=np.int64),
-        length=np.array(length, dtype=np.int64),
-        link_start=_starts([len(way) for way in ways]),
-        links=np.array([e for way in ways for e in way], dtype=np.int64),
-        link_offset=np.array(link_offsets, dtype=np.int64),
-        res_start=_starts(res_count),
-        res=np.array(res, dtype=np.int64),
-        res_offset=np.array(offsets, dtype=np.int64),
-        res_hold=np.array(holds, dtype=np.int64),
+        src=topology.link_src[links[start[:-1]]],
+        dst=topology.link_dst[links[start[1:] - 1]],
+        length=length,
+        link_start=start,
+        links=links,
+        link_offset=offset,
+        res_start=total[start],
+        res=np.array(list(chain.from_iterable(held)), dtype=np.int64)[resource],
+        res_offset=np.repeat(offset, high - low),
+        res_hold=np.repeat(hold, high - low),
     )
+
+
+def concatenated_ranges(low: IntArray, high: IntArray) -> IntArray:
+    """Concatenate the integer ranges low[i]..high[i]."""
+    counts = high - low
+    ends = np.cumsum(counts)
+    offsets = np.repeat(low - (ends - counts), counts)
+    return np.arange(int(ends[-1]) if len(ends) else 0) + offsets
 
 
 def _starts(counts: list[int]) -> IntArray:

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from teccl.construct.instance import Instance
+from teccl.construct.instance import Instance, concatenated_ranges
 from teccl.construct.plan import Plan
 from teccl.construct.restricted import place_paths
-from teccl.construct.tasks import Tasks, concatenated_ranges, replay_tasks, tasks_of_plan
+from teccl.construct.tasks import Tasks, replay_tasks, tasks_of_plan
 from teccl.schedule import Schedule, send_array
 
 

@@ -5,10 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from teccl.construct.instance import Instance, IntArray
+from teccl.construct.instance import Instance, IntArray, concatenated_ranges
 from teccl.construct.multicast import Tables
 from teccl.construct.plan import Plan, single_rows
-from teccl.construct.tasks import concatenated_ranges
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,10 +12,9 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from teccl.construct.instance import Instance, IntArray
+from teccl.construct.instance import Instance, IntArray, concatenated_ranges
 from teccl.construct.multicast import Tables, greedy
 from teccl.construct.plan import Plan
-from teccl.construct.tasks import concatenated_ranges
 from teccl.demand import Collective, Demand, ExplicitChunk
 from teccl.problem import Problem
 from teccl.topology import Topology

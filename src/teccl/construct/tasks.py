@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from teccl.construct.instance import Instance, IntArray
+from teccl.construct.instance import Instance, IntArray, concatenated_ranges
 from teccl.construct.plan import Plan
 
 
@@ -338,14 +338,6 @@ def depths(order: Precedence) -> IntArray:
         frontier = np.unique(reached[waits[reached] == 0])
         level += 1
     return depth
-
-
-def concatenated_ranges(low: IntArray, high: IntArray) -> IntArray:
-    """Concatenate the integer ranges low[i]..high[i]."""
-    counts = high - low
-    ends = np.cumsum(counts)
-    offsets = np.repeat(low - (ends - counts), counts)
-    return np.arange(int(ends[-1]) if len(ends) else 0) + offsets
 
 
 def _shared_resources(instance: Instance, route: IntArray, shared: IntArray) -> IntArray:
