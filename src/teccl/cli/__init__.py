@@ -1,6 +1,7 @@
 """The command line: parse, call the library, print."""
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -24,9 +25,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         from teccl.cli.app import run
 
-        return run(arguments)
+        code = run(arguments)
     except KeyboardInterrupt:
         if os.environ.get("TECCL_DEBUG") == "1":
             raise
         sys.stderr.write("error: interrupted\n")
-        return 130
+        code = 130
+    if argv is None:
+        # The command is over; while Python takes itself apart there is nothing left to stop.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    return code
