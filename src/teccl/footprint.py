@@ -1,7 +1,7 @@
 """Footprint: about how many sends, bytes and seconds a construction takes, before it begins.
 
-The figures per send were measured with ``benchmarks/scale.py``; they are for people who wait and
-for refusing what no memory holds, so that a factor of two either way does no harm.
+The figures per send were measured with ``benchmarks/scale.py`` and may be off by a factor of two
+either way, which is enough for people who wait and for refusing what no memory here could hold.
 """
 
 import os
@@ -14,7 +14,9 @@ from teccl.problem import Problem
 
 # Bytes and seconds for each send of a multicast and of an exchange, checked and bounded.
 MULTICAST_COST = (600, 5e-6)
-EXCHANGE_COST = (4500, 6e-5)
+EXCHANGE_COST = (4500, 4e-5)
+# By how much an estimate may exceed the memory that is free: it may be too high.
+UNCERTAINTY = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,17 +36,24 @@ def construction_footprint(problem: Problem) -> Footprint:
     """Estimate what constructing a schedule takes."""
     table, topology = problem.chunks, problem.topology
     sizes = np.array([len(nodes) for nodes in table.sets])
-    goals, sources = sizes[table.destination_set], sizes[table.source_set]
-    is_multicast = bool((np.maximum(goals, sources) > 1).any())
+    is_multicast = bool(
+        (sizes[table.destination_set] > 1).any() or (sizes[table.source_set] > 1).any()
+    )
     if is_multicast:
-        # A multicast brings a chunk to each node once; a passage through a switch is two sends.
-        both = table.source_set == table.destination_set
-        deliveries = np.maximum(goals, sources) * np.where(table.reduce & both, 2, 1)
-        sends = int(deliveries.sum()) * (2 if topology.num_switches else 1)
+        # A passage through a switch is two sends, and a sum that goes back out is sent twice.
+        phases = 2 if (table.reduce & (table.source_set == table.destination_set)).any() else 1
+        sends = num_deliveries(problem) * phases * (2 if topology.num_switches else 1)
     else:
         sends = int(len(table) * _mean_hops(problem))
     num_bytes, seconds = MULTICAST_COST if is_multicast else EXCHANGE_COST
     return Footprint(sends=sends, num_bytes=sends * num_bytes, seconds=sends * seconds)
+
+
+def num_deliveries(problem: Problem) -> int:
+    """Nodes that chunks are brought to, or collected from, all chunks together."""
+    table = problem.chunks
+    sizes = np.array([len(nodes) for nodes in table.sets])
+    return int(np.maximum(sizes[table.destination_set], sizes[table.source_set]).sum())
 
 
 def _mean_hops(problem: Problem) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from teccl.construct.baselines import BASELINES, build_baseline, serving_baselines
 from teccl.demand import Collective, Demand
 from teccl.errors import MethodError, ProblemError, ScheduleError
-from teccl.footprint import construction_footprint, free_memory
+from teccl.footprint import UNCERTAINTY, construction_footprint, free_memory
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.progress import CancelToken, Progress, ProgressCallback
 from teccl.reachability import find_unreachable
@@ -253,7 +253,7 @@ def _announce(search: Search, problem: Problem) -> None:
     if footprint.sends < ANNOUNCED_SENDS:
         return
     free = free_memory()
-    if footprint.num_bytes > free:
+    if footprint.num_bytes > UNCERTAINTY * free:
         raise MethodError(
             f"{problem.demand.title} on {problem.topology.num_gpus} GPUs takes {footprint}, but "
             f"{free / 1e9:.1f} GB are free; use fewer GPUs (--ranks), fewer chunks or more memory"

@@ -359,7 +359,7 @@ def test_every_keyword_has_a_flag() -> None:
     [
         (options.COLLECTIVES, [c.value for c in Collective if c is not Collective.EXPLICIT]),
         (solve_command.METHODS, list(METHODS)),
-        (solve_command.EFFORTS, [member.value for member in Effort]),
+        (options.EFFORTS, [member.value for member in Effort]),
         (solve_command.OBJECTIVES, [member.value for member in Objective]),
         (solve_command.SOLVERS, [member.value for member in Solver]),
         (options.SWITCHES, [member.value for member in SwitchMode]),

@@ -7,19 +7,19 @@ from teccl.cli.options import (
     CollectiveArgument,
     DegradeOption,
     DemandOption,
+    EffortOption,
     QuietOption,
     RanksOption,
     RootOption,
+    SeedOption,
     SizeOption,
     SwitchOption,
     TopologyArgument,
     TransitOption,
     WithoutLinkOption,
     check_output,
-    choice,
     option,
 )
-from teccl.cli.solve import EFFORTS
 from teccl.cli.studying import (
     FIGURE_SUFFIXES,
     DaskOption,
@@ -27,7 +27,6 @@ from teccl.cli.studying import (
     JsonListOption,
     MpiOption,
     NoStoreOption,
-    SeedOption,
     StoreOption,
     path_option,
     save_figure,
@@ -56,9 +55,7 @@ def compare(
         list[str] | None,
         option("--schedule", "FILE", _METHOD, "A schedule file to compare with; may repeat."),
     ] = None,
-    effort: Annotated[
-        str | None, choice("--effort", EFFORTS, _METHOD, "How much work auto does (normal)")
-    ] = None,
+    effort: EffortOption = None,
     model_limit: Annotated[
         str | None,
         option("--model-limit", "DURATION", _METHOD, "Time for each of the paper's models (20s)."),

@@ -4,13 +4,12 @@ from typing import Annotated
 
 import typer
 
-from teccl.cli.options import QuietOption, flag
+from teccl.cli.options import QuietOption, SeedOption, flag
 from teccl.cli.studying import (
     DaskOption,
     JobsOption,
     MpiOption,
     NoStoreOption,
-    SeedOption,
     StoreOption,
     path_option,
     workplace,

@@ -15,9 +15,11 @@ COLLECTIVES = (
     *("allgather", "alltoall", "reducescatter", "allreduce", "broadcast", "reduce"),
     *("scatter", "gather", "scattergather", "alltoallv"),
 )
+EFFORTS = ("quick", "normal", "thorough")
 SWITCHES = ("copy", "no-copy", "hyper-edge")
 TRANSITS = ("store-and-forward", "cut-through")
 
+_METHOD = "Method"
 _GRID = "Grid of the paper"
 _MODEL = "Switches and buffers"
 _DEMAND = "Demand"
@@ -70,6 +72,10 @@ def _completer(names: tuple[str, ...]) -> Callable[[str], list[str]]:
     return complete
 
 
+EffortOption = Annotated[
+    str | None, choice("--effort", EFFORTS, _METHOD, "How much work auto does (normal)")
+]
+SeedOption = Annotated[str | None, option("--seed", "N", _METHOD, "Seed of random choices (0).")]
 CollectiveArgument = Annotated[
     str | None,
     typer.Argument(

@@ -10,6 +10,7 @@ from teccl.cli.options import (
     CollectiveArgument,
     DegradeOption,
     DemandOption,
+    EffortOption,
     EpochMultiplierOption,
     EpochOption,
     GridOption,
@@ -18,6 +19,7 @@ from teccl.cli.options import (
     QuietOption,
     RanksOption,
     RootOption,
+    SeedOption,
     SizeOption,
     SwitchOption,
     TopologyArgument,
@@ -38,7 +40,6 @@ METHODS = (
     *("auto", "construct", "milp", "lp", "astar", "ring", "recursive-doubling"),
     *("binomial-tree", "double-binary-tree", "shortest-path"),
 )
-EFFORTS = ("quick", "normal", "thorough")
 OBJECTIVES = ("finish", "paper")
 SOLVERS = ("highs", "cpsat", "gurobi")
 
@@ -64,9 +65,7 @@ def solve(
     method: Annotated[
         str | None, choice("--method", METHODS, _METHOD, "How to make the schedule (auto)")
     ] = None,
-    effort: Annotated[
-        str | None, choice("--effort", EFFORTS, _METHOD, "How much work auto does (normal)")
-    ] = None,
+    effort: EffortOption = None,
     time_limit: Annotated[
         str | None,
         option("--time-limit", "DURATION", _METHOD, "Keep the best found by then, such as 10s."),
@@ -87,9 +86,7 @@ def solve(
         str | None, choice("--solver", SOLVERS, _METHOD, "Back end of exact models (highs)")
     ] = None,
     threads: Annotated[str | None, option("--threads", "N", _METHOD, "Threads to use.")] = None,
-    seed: Annotated[
-        str | None, option("--seed", "N", _METHOD, "Seed of random choices (0).")
-    ] = None,
+    seed: SeedOption = None,
     grid: GridOption = False,
     epoch: EpochOption = None,
     epoch_multiplier: EpochMultiplierOption = None,

@@ -36,7 +36,6 @@ NoStoreOption = Annotated[
     bool, option("--no-store", "", _WORK, "Neither use nor keep earlier results.")
 ]
 JsonListOption = Annotated[bool, flag("--json", help_text="Print one JSON value.")]
-SeedOption = Annotated[str | None, option("--seed", "N", "Method", "Seed of random choices (0).")]
 TimeLimitOption = Annotated[
     str | None,
     option("--time-limit", "DURATION", "Method", "For each request; keep the best by then."),

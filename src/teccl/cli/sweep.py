@@ -8,19 +8,19 @@ from teccl.cli.options import (
     BufferOption,
     CollectiveArgument,
     DegradeOption,
+    EffortOption,
     NoCopyOption,
     QuietOption,
     RanksOption,
     RootOption,
+    SeedOption,
     SwitchOption,
     TopologyArgument,
     TransitOption,
     WithoutLinkOption,
     check_output,
-    choice,
     option,
 )
-from teccl.cli.solve import EFFORTS
 from teccl.cli.studying import (
     FIGURE_SUFFIXES,
     DaskOption,
@@ -28,7 +28,6 @@ from teccl.cli.studying import (
     JsonListOption,
     MpiOption,
     NoStoreOption,
-    SeedOption,
     StoreOption,
     TimeLimitOption,
     path_option,
@@ -68,9 +67,7 @@ def sweep(
     methods: Annotated[
         str, option("--methods", "LIST", _METHOD, "Methods to try, the best wins (auto).")
     ] = "auto",
-    effort: Annotated[
-        str | None, choice("--effort", EFFORTS, _METHOD, "How much work auto does (normal)")
-    ] = None,
+    effort: EffortOption = None,
     time_limit: TimeLimitOption = None,
     seed: SeedOption = None,
     switch: SwitchOption = None,

@@ -8,9 +8,11 @@ from teccl.cli.options import (
     CollectiveArgument,
     DegradeOption,
     DemandOption,
+    EffortOption,
     QuietOption,
     RanksOption,
     RootOption,
+    SeedOption,
     SizeOption,
     SwitchOption,
     TopologyArgument,
@@ -19,14 +21,12 @@ from teccl.cli.options import (
     choice,
     option,
 )
-from teccl.cli.solve import EFFORTS
 from teccl.cli.studying import (
     DaskOption,
     JobsOption,
     JsonListOption,
     MpiOption,
     NoStoreOption,
-    SeedOption,
     StoreOption,
     path_option,
     workplace,
@@ -67,9 +67,7 @@ def whatif(
         list[str] | None,
         choice("--n-minus-1", ("links", "gpus", "switches"), _FAULTS, "Every single one of these"),
     ] = None,
-    effort: Annotated[
-        str | None, choice("--effort", EFFORTS, "Method", "How much work auto does (normal)")
-    ] = None,
+    effort: EffortOption = None,
     seed: SeedOption = None,
     switch: SwitchOption = None,
     transit: TransitOption = None,

@@ -31,6 +31,7 @@ from teccl.construct.tasks import (
 )
 from teccl.construct.trees import laid_plan
 from teccl.demand import Collective, Demand
+from teccl.footprint import num_deliveries
 from teccl.problem import ChunkTable, Problem
 
 # Deliveries that greedy runs may make in all for one problem: work that is the same everywhere.
@@ -187,7 +188,7 @@ def _greedy_plans(instance: Instance, tables: Tables, work: Work) -> Iterator[Pl
     best: int | None = None
     # The first round tries every variant; later ones repeat those that came near the best.
     found: dict[_Variant, int] = {}
-    runs = work.greedy_runs(_num_deliveries(instance.problem))
+    runs = work.greedy_runs(num_deliveries(instance.problem))
     for run in range(runs):
         work.checkpoint()
         variant = variants[run % len(variants)]
@@ -209,16 +210,10 @@ def _greedy_plans(instance: Instance, tables: Tables, work: Work) -> Iterator[Pl
             yield plan
 
 
-def _num_deliveries(problem: Problem) -> int:
-    table = problem.chunks
-    sizes = np.array([len(nodes) for nodes in table.sets])
-    return int(np.maximum(sizes[table.destination_set], sizes[table.source_set]).sum())
-
-
 def _multicasts(instance: Instance, tables: Tables, *, target: int, work: Work) -> Iterator[Plan]:
     """Yield multicasts: repeated by symmetry where there is one, then greedy ones."""
     best = 2**61
-    deliveries = _num_deliveries(instance.problem)
+    deliveries = num_deliveries(instance.problem)
     if is_symmetric_demand(instance.problem, Collective.ALLGATHER):
         group = find_group(instance.problem.topology)
         if group is not None:
