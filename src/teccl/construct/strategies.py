@@ -89,6 +89,10 @@ class Work:
         """Whether laying trees is worth trying after a finish."""
         return finish > target * (1 + LAID_GAP[self.level])
 
+    def affords_listing(self, tasks: int) -> bool:
+        """Whether tasks that are placed already may be laid or listed again."""
+        return tasks <= LISTING_WORK[self.level]
+
     def listing_runs(self, tasks: int) -> int:
         """List schedules that the work allows, at least one."""
         runs = LISTING_WORK[self.level] // max(1, tasks)
@@ -149,7 +153,9 @@ def _candidates(instance: Instance, *, target: int, work: Work) -> Iterator[Plan
     for plan in stages:
         best = min(best, plan.finish)
         yield plan
-    if best == 2**61 or len(tenants) > 1 or work.wants_trees(best, target):
+    is_affordable = work.affords_listing(num_deliveries(instance.problem))
+    wants_trees = is_affordable and work.wants_trees(best, target)
+    if best == 2**61 or len(tenants) > 1 or wants_trees:
         yield from _laid(instance, tables, target=target, work=work)
 
 
@@ -272,7 +278,7 @@ def composed_allreduce(instance: Instance, *, target: int, work: Work) -> Iterat
     placed = _replayed(instance, plan)
     if placed is not None:
         yield placed
-        if work.wants_trees(placed.finish, target):
+        if work.affords_listing(len(rows)) and work.wants_trees(placed.finish, target):
             yield from _justified(instance, placed, work)
 
 
