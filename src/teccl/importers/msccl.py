@@ -183,7 +183,8 @@ class _Tracing:
             for earlier in self._sent.get((rank, self.chunk_of(datum.value)), ()):
                 if datum.raw not in self.transfers[earlier].datum.after:
                     transfer.behind.add(earlier)
-        return _Datum(value=one.value | other.value, after=one.after | other.after)
+        value = self.setting.combine(one.value, other.value)
+        return _Datum(value=value, after=one.after | other.after)
 
     def _send(self, block: int, datum: _Datum, order: int) -> None:
         connection, rank = self.machine.sends_on[block], self.machine.rank[block]
@@ -205,21 +206,22 @@ class _Tracing:
     def chunk_of(self, value: Value) -> int:
         """Return the chunk that a value belongs to: by place, and by owner if it is not summed."""
         setting = self.setting
-        places = {atom % setting.loop for atom in value}
-        if len(places) != 1 or min(value) < 0:
+        ranks, place_in_input = setting.contributors(value), value >> setting.ranks
+        if not ranks:
             raise ScheduleError(
                 f"a step sends {setting.describe(value)}; a schedule cannot say that"
             )
         if setting.collective in ("allgather", "alltoall", "broadcast"):
-            if len(value) != 1:
+            if len(ranks) != 1:
                 raise ScheduleError(f"a step sends {setting.describe(value)}, which nobody wants")
-            return min(value)
-        return places.pop()
+            return ranks[0] * setting.loop + place_in_input
+        return place_in_input
 
     def root(self) -> int:
         """Return the rank that a broadcast starts from, or a reduction ends at."""
         if self.setting.collective == "broadcast":
-            owners = {min(t.datum.value) // self.setting.loop for t in self.transfers}
+            sent = {transfer.datum.value for transfer in self.transfers}
+            owners = {rank for value in sent for rank in self.setting.contributors(value)}
             if len(owners) != 1:
                 raise ScheduleError(f"{len(owners)} ranks send data of their own in a broadcast")
             return owners.pop()

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.plans.model import CHANNEL_TYPES, Block, Op, Operand, Plan
-from teccl.programs.collectives import UNWRITTEN, Setting, Value, combine
+from teccl.programs.collectives import UNWRITTEN, Setting, Value
 from teccl.programs.finding import FindingKind, Findings
 
 Clock = npt.NDArray[np.int32]
@@ -246,7 +246,7 @@ class _Run:
                 cell = self._cell(thread.rank, source, k)
                 self._check(cell, (actor, time), clock, thread, source, write=False)
                 cell.reads[actor] = time
-                value = cell.value if value is None else combine(value, cell.value)
+                value = cell.value if value is None else self.setting.combine(value, cell.value)
             assert value is not None
             target = op.targets[0]
             rank, letter = self._place(thread, op, target)

@@ -1,22 +1,26 @@
 """What a collective's buffers hold before and must hold after, chunk by chunk, and what they share.
 
-Data is symbolic: a *value* is the set of contributions that were combined, and contribution
-``rank * loop + chunk`` is what that rank's input holds at that chunk. Values that combine a
-contribution twice, or memory that nobody wrote, are marked and never equal anything wanted.
+Data is symbolic: a *value* is the sum of one chunk of the input over some ranks, written as
+``chunk << ranks | mask of ranks``. No collective wants anything else, so that memory that nobody
+wrote, a contribution that is counted twice and a sum of different chunks have a mark each.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 from teccl.programs.finding import FindingKind, Findings
 from teccl.programs.model import Program
 from teccl.programs.runtimes import Runtime
 
-Value = frozenset[int]
+Value = int
 
-GARBAGE = -1
-TWICE = -2
-UNWRITTEN: Value = frozenset({GARBAGE})
+UNWRITTEN: Value = -1
+TWICE: Value = -2
+MIXED: Value = -3
+_MARKS = {
+    UNWRITTEN: "memory that nobody wrote",
+    TWICE: "a sum with a contribution counted twice",
+    MIXED: "a sum of different chunks",
+}
 # Cells of a GPU are numbered through; buffers reach to 32767 + 71 chunks at most.
 _BASES = {"o": 0, "i": 100_000, "s": 200_000}
 _SPLIT = ("allgather", "alltoall", "reducescatter")
@@ -67,50 +71,52 @@ class Setting:
     def initial(self, rank: int) -> dict[int, Value]:
         """Values of the cells that hold input."""
         count = self.share if self.collective == "allgather" else self.loop
-        first, base = rank * self.loop, self.bases(rank)["i"]
-        return {base + k: frozenset({first + k}) for k in range(count)}
+        base = self.bases(rank)["i"]
+        return {base + k: self._input(rank, k) for k in range(count)}
 
     def wanted(self, rank: int, root: int) -> dict[int, Value]:
         """Values that the output must hold in the end, by chunk of the output."""
         share, loop = self.share, self.loop
         if self.collective == "allgather":
-            return {k: frozenset({k // share * loop + k % share}) for k in range(loop)}
+            return {k: self._input(k // share, k % share) for k in range(loop)}
         if self.collective == "alltoall":
             here = rank * share
-            return {k: frozenset({k // share * loop + here + k % share}) for k in range(loop)}
+            return {k: self._input(k // share, here + k % share) for k in range(loop)}
         if self.collective == "reducescatter":
-            return {k: _sum(rank * share + k, self.ranks, loop) for k in range(share)}
+            return {k: self._sum(rank * share + k) for k in range(share)}
         if self.collective == "allreduce" or (self.collective == "reduce" and rank == root):
-            return {k: _sum(k, self.ranks, loop) for k in range(loop)}
+            return {k: self._sum(k) for k in range(loop)}
         if self.collective == "broadcast":
-            return {k: frozenset({root * loop + k}) for k in range(loop)}
+            return {k: self._input(root, k) for k in range(loop)}
         return {}
+
+    def _input(self, rank: int, chunk: int) -> Value:
+        return chunk << self.ranks | 1 << rank
+
+    def _sum(self, chunk: int) -> Value:
+        return chunk << self.ranks | (1 << self.ranks) - 1
+
+    def combine(self, one: Value, other: Value) -> Value:
+        """Return the reduction of two values."""
+        if one < 0 or other < 0:
+            return min(one, other)
+        if (one ^ other) >> self.ranks:
+            return MIXED
+        both = one & other & ((1 << self.ranks) - 1)
+        return TWICE if both else one | other
+
+    def contributors(self, value: Value) -> list[int]:
+        """Ranks whose input a value holds; none for values that are marked."""
+        return [rank for rank in range(self.ranks) if value >= 0 and value >> rank & 1]
 
     def describe(self, value: Value) -> str:
         """A value in words."""
-        if GARBAGE in value:
-            return "memory that nobody wrote"
-        if TWICE in value:
-            return "a sum with a contribution counted twice"
-        chunks = sorted({atom % self.loop for atom in value})
-        ranks = sorted(atom // self.loop for atom in value)
-        chunk = f"chunk {chunks[0]}" if len(chunks) == 1 else f"{len(chunks)} different chunks"
+        if value in _MARKS:
+            return _MARKS[value]
+        ranks, chunk = self.contributors(value), value >> self.ranks
         if len(ranks) == 1:
-            return f"rank {ranks[0]}'s input {chunk}"
-        return f"the sum of {chunk} over {len(ranks)} ranks ({_few(ranks)})"
-
-
-@lru_cache(maxsize=1 << 16)
-def _sum(chunk: int, ranks: int, loop: int) -> Value:
-    """All contributions to a chunk; the same for all ranks, so made once."""
-    return frozenset(range(chunk, ranks * loop, loop))
-
-
-def combine(one: Value, other: Value) -> Value:
-    """Return the reduction of two values."""
-    if one.isdisjoint(other):
-        return one | other
-    return one | other | {TWICE}
+            return f"rank {ranks[0]}'s input chunk {chunk}"
+        return f"the sum of chunk {chunk} over {len(ranks)} ranks ({_few(ranks)})"
 
 
 def settings_of(program: Program, runtime: Runtime, findings: Findings) -> list[Setting]:

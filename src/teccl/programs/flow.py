@@ -75,45 +75,51 @@ class _Control:
 
     def _advance(self, block: int) -> None:
         """Run a block until it has to wait."""
-        actions = self.machine.actions[block]
-        while self.place[block] < len(actions):
-            step, waits, sends, receives = actions[self.place[block]]
+        actions, published = self.machine.actions[block], self.published
+        out, into = self.machine.sends_on[block], self.machine.receives_on[block]
+        for place in range(self.place[block], len(actions)):
+            step, waits, sends, receives = actions[place]
             if waits and self.part[block] == 0:
                 for target, number in waits:
-                    if self.published[target] < number:
+                    if published[target] < number:
                         self.for_progress[target].append(block)
                         return
-            if not self._move(block, sends, receives, step.cnt):
+            if (sends or receives) and not self._move(
+                block, out if sends else -1, into if receives else -1, step.cnt
+            ):
                 return
-            self.order.append((block, self.place[block]))
-            self.place[block] += 1
-            self.part[block] = 0
+            self.order.append((block, place))
+            self.place[block] = place + 1
             if step.hasdep:
-                self.published[block] = step.number
+                published[block] = step.number
                 self.ready += self.for_progress[block]
                 self.for_progress[block].clear()
 
-    def _move(self, block: int, sends: bool, receives: bool, count: int) -> bool:
-        """Move the chunks of a step one by one; say whether all were moved."""
-        out = self.machine.sends_on[block] if sends else -1
-        into = self.machine.receives_on[block] if receives else -1
-        if out < 0 and into < 0:
-            return True
-        queued = self.queued
-        while self.part[block] < count:
-            if into >= 0 and not queued[into]:
-                self.for_data[into] = block
-                return False
-            if out >= 0 and queued[out] >= self.depth:
-                self.for_room[out] = block
-                return False
-            self.part[block] += 1
+    def _move(self, block: int, out: int, into: int, count: int) -> bool:
+        """Move as many chunks of a step as can be; say whether all were moved."""
+        queued, left = self.queued, count - self.part[block]
+        while left:
+            # Chunks pass one by one, but nobody else can tell.
+            able = left
             if into >= 0:
-                queued[into] -= 1
+                able = min(able, queued[into])
+                if not able:
+                    self.for_data[into] = block
+            if able and out >= 0:
+                able = min(able, self.depth - queued[out])
+                if not able:
+                    self.for_room[out] = block
+            if not able:
+                self.part[block] = count - left
+                return False
+            left -= able
+            if into >= 0:
+                queued[into] -= able
                 self._wake(self.for_room, into)
             if out >= 0:
-                queued[out] += 1
+                queued[out] += able
                 self._wake(self.for_data, out)
+        self.part[block] = 0
         return True
 
     def _wake(self, waiting: list[int], connection: int) -> None:

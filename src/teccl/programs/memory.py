@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from teccl.programs.collectives import UNWRITTEN, Setting, Value, combine
+from teccl.programs.collectives import UNWRITTEN, Setting, Value
 from teccl.programs.finding import FindingKind, Findings
 from teccl.programs.flow import Run
 from teccl.programs.machine import Machine
@@ -22,21 +22,24 @@ def check_result(machine: Machine, run: Run, setting: Setting, findings: Finding
     for block, place in run.order:
         step, _, sends, receives = machine.actions[block][place]
         rank = machine.rank[block]
+        cells, first = memory[rank], bases[rank]
         arrived = travelling[machine.receives_on[block]].popleft() if receives else None
-        values = _values(step, memory[rank], bases[rank], arrived)
+        values = _values(setting, step, cells, first, arrived)
         if sends:
             travelling[machine.sends_on[block]].append(values)
         if step.type.writes_target:
-            first = bases[rank][step.dstbuf] + step.dstoff
-            cells = memory[rank]
-            for k, value in enumerate(values):
-                cells[first + k] = value
+            start = first[step.dstbuf] + step.dstoff
+            cells.update(zip(range(start, start + step.cnt), values, strict=True))
     if setting.collective is not None:
         _compare(memory, bases, setting, findings)
 
 
 def _values(
-    step: Step, cells: dict[int, Value], bases: dict[str, int], arrived: list[Value] | None
+    setting: Setting,
+    step: Step,
+    cells: dict[int, Value],
+    bases: dict[str, int],
+    arrived: list[Value] | None,
 ) -> list[Value]:
     """Return what a step sends, stores or both."""
     if not step.type.reads_source:
@@ -49,7 +52,7 @@ def _values(
     if arrived is None:
         first = bases[step.dstbuf] + step.dstoff
         arrived = [cells.get(first + k, UNWRITTEN) for k in range(step.cnt)]
-    return [combine(one, other) for one, other in zip(own, arrived, strict=True)]
+    return list(map(setting.combine, own, arrived))
 
 
 def _compare(
@@ -86,8 +89,8 @@ def _root(
     if setting.collective == "broadcast":
         rank = min(memory)
         value = memory[rank].get(bases[rank]["o"], UNWRITTEN)
-        atom = next(iter(value))
-        return atom // setting.loop if len(value) == 1 and atom >= 0 else None
+        ranks = setting.contributors(value)
+        return ranks[0] if len(ranks) == 1 else None
     if setting.collective == "reduce":
         for rank, cells in sorted(memory.items()):
             wanted = setting.wanted(rank, rank)

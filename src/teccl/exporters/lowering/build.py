@@ -7,7 +7,7 @@ import numpy as np
 
 from teccl.demand import Collective
 from teccl.errors import ExportError
-from teccl.exporters.lowering.blocks import Block, blocks_of
+from teccl.exporters.lowering.blocks import Block, Blocks, blocks_of
 from teccl.exporters.lowering.contiguity import order_pieces
 from teccl.exporters.lowering.layout import SUPPORTED, Layout, layout_of
 from teccl.exporters.lowering.levels import exact_levels, history_of, window_levels
@@ -23,7 +23,7 @@ _PARTS = (1024, 720, 512, 360, 256, 180, 128, 90, 64, 45, 32, 23, 16, 11, 8, 6, 
 # The same where only whether anything fits is asked.
 _COARSE = (8, 2)
 _TRIES = 4
-# Operations from which on a try takes so long that finer windows start from what fitted before.
+# Transfers from which on a try takes so long that only every other window is tried.
 _MANY = 40_000
 # Pieces of a block of an AllReduce, whose chunks are all alike; ordering them takes the square.
 _LARGEST_BLOCK = 4096
@@ -110,41 +110,64 @@ class _Builder:
         owners = self.layout.pieces // chunks
         self.block, self.piece = self.block // owners, self.block % owners * chunks + self.piece
         self.history = history_of(self.transfers, table.reduce, self.layout.ranks)
-        # What packed blocks took when a coarser window fitted saves tries.
-        self.packed_fill: Integers | None = None
+        self.operations: dict[int, Operations] = {}
 
     def run(self, parts: Sequence[int]) -> Built:
         """Try the schedule's own order, then search for the finest window that fits."""
         try:
-            return self._attempt(exact_levels(self.transfers, self.history, self.layout.ranks))
+            level = exact_levels(self.transfers, self.history, self.layout.ranks)
+            return self._fit(self._lowered(level, self.piece))
         except DoesNotFit as problem:
             reason = problem
-        best: Built | None = None
-        while parts:
-            middle = len(parts) // 2
-            window = -(-self.finish_ps // parts[middle])
+        if len(self.transfers) > _MANY:
+            parts = parts[::2]
+        parts, reason = self._promising(parts, reason)
+        for part in parts:
             try:
-                level = window_levels(self.transfers, self.history, window)
-                best = self._attempt(level, 1 / parts[middle])
-                parts = parts[:middle]
+                return self._fit(self._joined(part), 1 / part)
             except DoesNotFit as problem:
                 reason = problem
-                parts = parts[middle + 1 :]
-        if best is None:
-            raise reason
-        return best
+        raise reason
 
-    def _attempt(self, level: Integers, window: float | None = None) -> Built:
-        """Lower with given levels."""
-        position = self.piece
-        if window is not None:
-            position = order_pieces(
-                self.transfers, level, self.block, self.piece, self.layout.pieces
-            )
+    def _promising(
+        self, parts: Sequence[int], reason: DoesNotFit
+    ) -> tuple[Sequence[int], DoesNotFit]:
+        """Leave out windows too fine for what steps wait for to matter, and say why."""
+        low, high = 0, len(parts)
+        while low < high:
+            middle = (low + high) // 2
+            try:
+                self._check_room(self._joined(parts[middle]))
+                high = middle
+            except DoesNotFit as problem:
+                reason = problem
+                low = middle + 1
+        return parts[low:], reason
+
+    def _joined(self, part: int) -> Operations:
+        """Operations where transfers within a part of the schedule's length may be joined."""
+        if part not in self.operations:
+            level = window_levels(self.transfers, self.history, -(-self.finish_ps // part))
+            pieces = self.layout.pieces
+            position = order_pieces(self.transfers, level, self.block, self.piece, pieces)
+            self.operations[part] = self._lowered(level, position)
+        return self.operations[part]
+
+    def _lowered(self, level: Integers, position: Integers) -> Operations:
+        """Operations with given levels and positions of pieces in their blocks."""
         plan = Plan(self.transfers, self.history, level, self.block, position)
         whole = self.wishes.instances == 1
-        operations = operations_of(plan, self.layout, self.limits, whole_blocks=whole)
-        blocks, steps = self._fit(operations)
+        return operations_of(plan, self.layout, self.limits, whole_blocks=whole)
+
+    def _fit(self, operations: Operations, window: float | None = None) -> Built:
+        """Spread operations over channels, evenly or so that blocks are full."""
+        self._check_steps(operations)
+        try:
+            blocks, steps = self._spread(operations, packed=False)
+        except TooManyBlocks:
+            if self.wishes.channels is not None:
+                raise
+            blocks, steps = self._spread(operations, packed=True)
         return Built(
             blocks=blocks,
             steps=steps,
@@ -153,36 +176,42 @@ class _Builder:
             window=window,
         )
 
-    def _fit(self, operations: Operations) -> tuple[list[Block], Steps]:
-        """Spread operations over channels, evenly or so that blocks are full."""
+    def _check_room(self, operations: Operations) -> None:
+        """Refuse operations that do not fit even if nothing has to wait."""
         self._check_steps(operations)
-        try:
-            return self._spread(operations, packed=False)
-        except TooManyBlocks:
-            if self.wishes.channels is not None:
-                raise
-        return self._spread(operations, packed=True)
+        for packed in (False, True):
+            try:
+                self._blocks(operations, self._fill(operations), packed=packed)
+                return
+            except TooManyBlocks:
+                if packed or self.wishes.channels is not None:
+                    raise
+
+    def _fill(self, operations: Operations) -> Integers:
+        """Operations that a block may have, by sender and receiver."""
+        asked = self.wishes.channels
+        if asked is not None:
+            return np.maximum(1, -(-self._count(operations) // asked))
+        return np.full((self.layout.ranks,) * 2, int(self.limits.steps / _MARGIN))
+
+    def _blocks(self, operations: Operations, fill: Integers, *, packed: bool) -> Blocks:
+        room = self.limits.blocks - any(operations.copies)
+        return blocks_of(operations, self.limits, fill, room, packed=packed)
 
     def _spread(self, operations: Operations, *, packed: bool) -> tuple[list[Block], Steps]:
         """Give connections as many channels as their steps need."""
-        limits, asked = self.limits, self.wishes.channels
-        room = limits.blocks - any(operations.copies)
-        fill = np.full((self.layout.ranks,) * 2, int(limits.steps / _MARGIN))
-        if asked is not None:
-            fill = np.maximum(1, -(-self._count(operations) // asked))
-        elif packed and self.packed_fill is not None and len(operations) > _MANY:
-            fill = self.packed_fill.copy()
+        limits = self.limits
+        fill = self._fill(operations)
         longest = 0
         for _ in range(_TRIES):
-            made = blocks_of(operations, limits, fill, room, packed=packed)
+            made = self._blocks(operations, fill, packed=packed)
             blocks, steps = steps_of(operations, made, self.layout)
             length = np.bincount(steps.block, weights=steps.lines).astype(np.int64)
             longest = int(length.max())
             if longest <= limits.steps:
                 self._check_sizes(blocks, length)
-                self.packed_fill = fill if packed else self.packed_fill
                 return blocks, steps
-            if asked is not None:
+            if self.wishes.channels is not None:
                 break
             _leave_room(fill, blocks, length, limits.steps)
         raise DoesNotFit(
