@@ -37,6 +37,8 @@ AUTO_COLUMNS = {Effort.QUICK: 0, Effort.NORMAL: 60_000, Effort.THOROUGH: 1_000_0
 # Triples of chunk, link and epoch for each column, beyond which a model is not even counted.
 AUTO_SPARSITY = 3
 AUTO_WORK = {Effort.QUICK: 0.0, Effort.NORMAL: 6.0, Effort.THOROUGH: None}
+# Back ends that find a first solution far sooner where an objective says what leads to one.
+GUIDED = ("highs",)
 # Part of the machine's free memory that a model may take, and what back ends need beside it.
 MEMORY_SHARE = 0.7
 # Triples of chunk, link and epoch beyond which a model is refused at once.
@@ -245,7 +247,8 @@ class _Run:
 
     def _ask(self, horizon: int, seconds: float | None, goal: Goal = Goal.NONE) -> Found:
         """Solve the model of one horizon and offer what it finds."""
-        milp = self._build(horizon, goal)
+        guided = goal is Goal.NONE and self.solver in GUIDED
+        milp = self._build(horizon, Goal.PAPER if guided else goal)
         self.search.report("milp", f"{horizon} epochs, {milp.model.num_columns} columns")
         options = self._options(seconds, self._hint(milp))
         options = replace(options, gap=float(self.request.gap), first_only=goal is Goal.NONE)
