@@ -1,9 +1,11 @@
 """Whether the network can deliver what is wanted at all."""
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from teccl._graphs import strong_components
 from teccl.problem import Problem
+from teccl.topology import Topology
 
 
 class Unreachable(NamedTuple):
@@ -29,7 +31,7 @@ def find_unreachable(problem: Problem) -> Unreachable | None:
     """
     if _is_strongly_connected(problem):
         return None
-    table, reach = problem.chunks, _Reach(problem)
+    table, reach = problem.chunks, Reach(problem.topology)
     seen: set[tuple[int, int, bool]] = set()
     for chunk in range(len(table)):
         kind = (int(table.source_set[chunk]), int(table.destination_set[chunk]))
@@ -51,11 +53,10 @@ def _is_strongly_connected(problem: Problem) -> bool:
     return len(set(label[topology.gpus].tolist())) == 1
 
 
-class _Reach:
+class Reach:
     """Nodes that can be reached from a node, found when first asked for."""
 
-    def __init__(self, problem: Problem) -> None:
-        topology = problem.topology
+    def __init__(self, topology: Topology) -> None:
         self._ahead: list[list[int]] = [[] for _ in range(topology.num_nodes)]
         for src, dst in zip(topology.link_src.tolist(), topology.link_dst.tolist(), strict=True):
             self._ahead[src].append(dst)
@@ -72,3 +73,10 @@ class _Reach:
                         waiting.append(node)
             self._known[start] = reached
         return self._known[start]
+
+    def leaders(self, nodes: Iterable[int]) -> list[int]:
+        """Return those of some nodes from which all of them can be reached."""
+        wanted = set(nodes)
+        if len(wanted) == 1:
+            return list(wanted)
+        return sorted(node for node in wanted if wanted <= self.from_node(node))

@@ -5,6 +5,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+import teccl
 from teccl.check import simulate, verify
 from teccl.construct.baselines import BASELINES, build_baseline, serving_baselines
 from teccl.construct.baselines.binomial_tree import tree_rounds
@@ -348,3 +349,33 @@ def test_same_problem_gives_the_same_sends(name):
     problem = problem_of("fully-connected:gpus=8", "allreduce", num_chunks=2)
     first, second = build_baseline(name, problem), build_baseline(name, problem)
     assert np.array_equal(first.sends, second.sends)
+
+
+def one_way(links: list[tuple[int, int]], wanted: tuple[int, ...]) -> Problem:
+    """GPU 0's and 1's data summed for some GPUs of a network with links of one direction only."""
+    topology = Topology(
+        name="one-way",
+        nodes=tuple(Node(name=f"gpu{i}") for i in range(4)),
+        links=tuple(Link(src=a, dst=b, bandwidth=Fraction(10**9)) for a, b in links),
+    )
+    tenant = Tenant(
+        collective=Collective.EXPLICIT,
+        size=Fraction(1000),
+        chunks=(ExplicitChunk((0, 1), wanted, reduce=True),),
+    )
+    return Problem(topology=topology, demand=Demand(tenants=(tenant,)))
+
+
+def test_sums_are_made_where_all_that_want_them_can_be_reached_from():
+    problem = one_way([(0, 1), (1, 3), (0, 3), (3, 2)], (2, 3))
+    result = teccl.solve(problem.topology, demand=problem.demand)
+    assert result.verified
+    assert not verify(build_baseline("shortest-path", problem))
+
+
+def test_sums_that_no_place_serves_are_refused():
+    problem = one_way([(0, 1), (1, 3), (1, 2)], (2, 3))
+    with pytest.raises(MethodError, match="not all others can be reached"):
+        build_baseline("shortest-path", problem)
+    with pytest.raises(MethodError, match="no construction serves"):
+        teccl.solve(problem.topology, demand=problem.demand)

@@ -1,6 +1,5 @@
 """Trees and paths for any demand, laid so that no link is overloaded, as tasks."""
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +7,8 @@ import numpy as np
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicast import Tables
 from teccl.construct.plan import Plan, single_rows
-from teccl.problem import ChunkTable
+from teccl.problem import Problem
+from teccl.reachability import Reach
 
 
 def laid_plan(
@@ -38,7 +38,10 @@ def laid_plan(
     """
     weights = (length_weight, target, steepness, passes, seed)
     parts = []
-    for kind in _kinds(instance.problem.chunks):
+    kinds = _kinds(instance.problem)
+    if kinds is None:
+        return None
+    for kind in kinds:
         part = _laid(instance, tables, kind, weights)
         if part is None:
             return None
@@ -60,31 +63,37 @@ class _Kind(NamedTuple):
     paired: bool = False
 
 
-def _kinds(table: ChunkTable) -> Iterator[_Kind]:
-    """Yield chunks by the trees they need."""
+def _kinds(problem: Problem) -> list[_Kind] | None:
+    """Return chunks by the trees they need; None where no place serves for making a sum."""
+    table = problem.chunks
     copies = np.flatnonzero(~table.reduce)
     sums = np.flatnonzero(table.reduce & (table.source_set != table.destination_set))
     returning = np.flatnonzero(table.reduce & (table.source_set == table.destination_set))
     # Of several that want a sum they take turns in being where it is made.
-    makers = _by_turns(table, sums)
-    wanted = np.array([len(nodes) for nodes in table.sets])[table.destination_set[sums]]
-    spread = wanted > 1
-    for kind in (
-        _Kind(copies, _by_turns(table, copies, first=True), table.destination_set[copies], False),
+    ends = table.destination_set[sums]
+    reach = Reach(problem.topology)
+    leaders = {end: reach.leaders(table.sets[end].tolist()) for end in np.unique(ends).tolist()}
+    if not all(leaders.values()):
+        return None
+    makers = _by_turns(leaders, ends)
+    spread = np.array([len(nodes) for nodes in table.sets])[ends] > 1
+    sets = {number: nodes.tolist() for number, nodes in enumerate(table.sets)}
+    owners = np.array([sets[end][0] for end in table.source_set[copies].tolist()], dtype=np.int64)
+    back = table.source_set[returning]
+    kinds = (
+        _Kind(copies, owners, table.destination_set[copies], False),
         _Kind(sums, makers, table.source_set[sums], True),
-        _Kind(sums[spread], makers[spread], table.destination_set[sums[spread]], False),
-        _Kind(returning, _by_turns(table, returning), table.source_set[returning], True, True),
-    ):
-        if len(kind.chunks):
-            yield kind
+        _Kind(sums[spread], makers[spread], ends[spread], False),
+        _Kind(returning, _by_turns(sets, back), back, True, True),
+    )
+    return [kind for kind in kinds if len(kind.chunks)]
 
 
-def _by_turns(table: ChunkTable, chunks: IntArray, *, first: bool = False) -> IntArray:
-    """One of the nodes that want each chunk, by turns, or the first of its sources."""
-    ends = (table.source_set if first else table.destination_set)[chunks]
-    size = np.array([len(nodes) for nodes in table.sets])[ends]
-    turn = np.zeros(len(chunks), dtype=np.int64) if first else np.arange(len(chunks)) % size
-    return np.array([table.sets[e][t] for e, t in zip(ends, turn, strict=True)], dtype=np.int64)
+def _by_turns(sets: dict[int, list[int]], which: IntArray) -> IntArray:
+    """One node of each of some sets, by turns."""
+    numbers = which.tolist()
+    found = [sets[number][turn % len(sets[number])] for turn, number in enumerate(numbers)]
+    return np.array(found, dtype=np.int64)
 
 
 def _laid(

@@ -12,6 +12,7 @@ from teccl.construct.baselines._routing import Router
 from teccl.construct.booking import Booking, Leg
 from teccl.demand import Collective
 from teccl.problem import Problem
+from teccl.reachability import Reach
 from teccl.schedule.model import SendArray
 
 COLLECTIVES = tuple(Collective)
@@ -27,7 +28,10 @@ class Delivery(NamedTuple):
 
 def refusal(problem: Problem) -> str | None:
     """Return what the method cannot do for a problem, or None."""
-    if not problem.copy and any(_copies_result(problem, chunk) for chunk in _sums(problem)):
+    roots = _Roots(problem)
+    if not all(roots.usable(chunk) for chunk in _sums(problem)):
+        return "makes a sum at one of its destinations, from which not all others can be reached"
+    if not problem.copy and any(roots.copies_result(chunk) for chunk in _sums(problem)):
         return "copies the result of a sum, which --no-copy forbids"
     return refuse_options(problem, COLLECTIVES, any_demand=True)
 
@@ -48,35 +52,45 @@ def _sums(problem: Problem) -> list[int]:
     return [int(chunk) for chunk in problem.chunks.reduce.nonzero()[0]]
 
 
-def _root(problem: Problem, chunk: int) -> int:
-    """Return the destination in which a sum is formed, one that contributes if there is any.
+class _Roots:
+    """The destinations in which sums are made."""
 
-    Blocks take turns.
-    """
-    wanted = problem.chunks.destinations(chunk).tolist()
-    sources = set(problem.chunks.sources(chunk).tolist())
-    roots = [node for node in wanted if node in sources] or wanted
-    return int(roots[problem.chunks.block[chunk] % len(roots)])
+    def __init__(self, problem: Problem) -> None:
+        self.table = problem.chunks
+        self._reach = Reach(problem.topology)
+        self._known: dict[tuple[int, int], list[int]] = {}
 
+    def usable(self, chunk: int) -> list[int]:
+        """Return destinations that reach all others, those that contribute if there are any."""
+        key = (int(self.table.source_set[chunk]), int(self.table.destination_set[chunk]))
+        if key not in self._known:
+            leaders = self._reach.leaders(self.table.destinations(chunk).tolist())
+            sources = set(self.table.sources(chunk).tolist())
+            self._known[key] = [node for node in leaders if node in sources] or leaders
+        return self._known[key]
 
-def _copies_result(problem: Problem, chunk: int) -> bool:
-    """Whether a GPU that only received a sum would have to send it more than once."""
-    is_source = _root(problem, chunk) in problem.chunks.sources(chunk)
-    return not is_source and len(_others(problem, chunk)) > 0
+    def of(self, chunk: int) -> int:
+        """Return where a sum is made; blocks take turns."""
+        roots = self.usable(chunk)
+        return roots[int(self.table.block[chunk]) % len(roots)]
 
+    def others(self, chunk: int) -> list[int]:
+        """Return the destinations that get the result of a sum from its root."""
+        root = self.of(chunk)
+        return [node for node in self.table.destinations(chunk).tolist() if node != root]
 
-def _others(problem: Problem, chunk: int) -> list[int]:
-    """Return the destinations that get the result of a sum from its root."""
-    root = _root(problem, chunk)
-    return [node for node in problem.chunks.destinations(chunk).tolist() if node != root]
+    def copies_result(self, chunk: int) -> bool:
+        """Whether a GPU that only received a sum would have to send it more than once."""
+        is_source = self.of(chunk) in self.table.sources(chunk)
+        return not is_source and len(self.others(chunk)) > 0
 
 
 def _climbs(problem: Problem, router: Router, booking: Booking) -> list[tuple[int, Leg]]:
     """Return the legs of every sum's tree, those that enter a GPU before the one that leaves it."""
     trees: dict[tuple[int, int], list[tuple[int, Leg]]] = {}
-    climbs = []
+    climbs, roots = [], _Roots(problem)
     for chunk in _sums(problem):
-        root, sources = _root(problem, chunk), int(problem.chunks.source_set[chunk])
+        root, sources = roots.of(chunk), int(problem.chunks.source_set[chunk])
         if (root, sources) not in trees:
             trees[root, sources] = _tree(problem, router, booking, chunk, root)
         rank = _rank(problem, chunk)
@@ -121,11 +135,11 @@ def _deliveries(problem: Problem, router: Router) -> list[Delivery]:
 
 
 def _unordered_deliveries(problem: Problem, router: Router) -> Iterator[Delivery]:
-    table, ready = problem.chunks, problem.ready_ps()
+    table, ready, roots = problem.chunks, problem.ready_ps(), _Roots(problem)
     for chunk in range(len(table)):
         if table.reduce[chunk]:
-            root = _root(problem, chunk)
-            yield from (Delivery(chunk, root, node) for node in _others(problem, chunk))
+            root = roots.of(chunk)
+            yield from (Delivery(chunk, root, node) for node in roots.others(chunk))
             continue
         sources = table.sources(chunk).tolist()
         since = ready[table.tenant[chunk]]
