@@ -311,6 +311,7 @@ def _refine(search: Search) -> None:
         return
     with search.paused():
         import_module("scipy.sparse.csgraph")
+        import_module("scipy.optimize")
     search.bound = _bound(search.request, search.request.problem(search.request.chunks or 1))
     search.is_refined = True
     search.report("bound", search.bound.certificate)

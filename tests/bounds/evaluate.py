@@ -9,19 +9,28 @@ from teccl.bounds import Bound, all_bounds
 from teccl.bounds.allreduce import _partition_bound
 from teccl.bounds.cuts import Cut, cut_bound, cut_estimate
 from teccl.bounds.network import Network
+from teccl.bounds.quickest import quickest_bound
 from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
+
+# Of all cuts, those that may move with time.
+MOST_MOVING = 6
 
 
 def best_bound(problem: Problem, *, grid: TimeGrid | None = None, fluid: bool = True) -> Bound:
     """The largest bound of all that the theorems give, for any set of nodes."""
     network = Network.build(problem, grid=grid, fluid=fluid and grid is None)
     found = all_bounds(problem, grid=grid, fluid=fluid)
+    estimates = []
     for inside in product([False, True], repeat=problem.topology.num_nodes):
         if any(inside) and not all(inside):
             estimate = cut_estimate(network, Cut(np.array(inside), str(inside)))
             if estimate is not None:
                 found.append(cut_bound(network, estimate))
+                estimates.append(estimate)
+    estimates.sort(key=lambda estimate: -estimate.value)
+    moving = [quickest_bound(network, estimate) for estimate in estimates[:MOST_MOVING]]
+    found += [bound for bound in moving if bound is not None]
     return max(found, key=lambda bound: bound.value)
 
 

@@ -4,11 +4,15 @@ import random
 from dataclasses import replace
 from fractions import Fraction
 
+import numpy as np
 import pytest
 from tests.bounds.instances import random_problem
 from tests.check.helpers import US, net, task, wants, with_profile
 
 from teccl.bounds import all_bounds, summarise
+from teccl.bounds.cuts import Cut, cut_estimate
+from teccl.bounds.network import Network
+from teccl.bounds.quickest import quickest_bound
 from teccl.demand import Demand
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.timegrid import TimeGrid
@@ -387,3 +391,14 @@ def test_latency_is_paid_once_by_an_allreduce(latency):
     """An AllReduce between two GPUs takes one diameter, not two."""
     problem = collective(net("a b", f"a-b 1 {latency}"), "allreduce", 1000)
     assert physical_us(problem) == 1 + Fraction(latency)
+
+
+def test_cuts_that_move_find_the_narrow_place_by_themselves():
+    """Two ways of one microsecond a hop, each with a thin link: 4 chunks at 2 a microsecond."""
+    topology = net("s a b t", "s>a 1 1, a>t 3 1, s>b 3 1, b>t 1 1")
+    problem = task(topology, wants(*4 * [((0,), (3,))]))
+    network = Network.build(problem, fluid=True)
+    port = cut_estimate(network, Cut(np.array([False, False, False, True]), "t"))
+    assert port is not None
+    assert port.value == 3 * US
+    assert quickest_bound(network, port).value == pytest.approx(4 * US, abs=2)

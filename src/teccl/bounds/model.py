@@ -10,7 +10,7 @@ class Bound:
     Parameters
     ----------
     kind
-        Which theorem: pair, port, cut, partition, lengths.
+        Which theorem: pair, cut, quickest, partition, lengths.
     value
         Picoseconds, rounded down, or whole epochs on a grid.
     certificate

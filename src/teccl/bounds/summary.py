@@ -11,13 +11,14 @@ from teccl.bounds.cuts import cut_bound, cut_estimate
 from teccl.bounds.lengths import length_bounds
 from teccl.bounds.model import Bound
 from teccl.bounds.network import FAR, Network
+from teccl.bounds.quickest import quickest_bound
 from teccl.demand import Collective, Demand, ExplicitChunk
 from teccl.problem import Problem
 from teccl.schedule import BoundSummary
 from teccl.timegrid import TimeGrid
 from teccl.units import display_time
 
-# Cuts that a summary evaluates exactly.
+# Cuts that a summary evaluates exactly, and that may move with time.
 MOST_CUTS = 4
 
 
@@ -42,13 +43,16 @@ def all_bounds(
     most_cuts
         Cuts to evaluate exactly, those that floating point finds tightest; None for all.
     narrow
-        Whether to search for narrow cuts by maximum flow too.
+        Whether to search for narrow cuts by maximum flow too, and to let the best cuts move.
     """
     network = Network.build(separate_copies(problem), grid=grid, fluid=fluid and grid is None)
     bounds = [_pair_bound(network), *partition_bounds(network)]
     estimates = [cut_estimate(network, cut) for cut in candidate_cuts(network, narrow=narrow)]
     found = sorted((e for e in estimates if e is not None), key=lambda e: -e.value)
     bounds += [cut_bound(network, estimate) for estimate in found[:most_cuts]]
+    if narrow:
+        moving = (quickest_bound(network, estimate) for estimate in found[:MOST_CUTS])
+        bounds += [bound for bound in moving if bound is not None]
     bounds += length_bounds(network)
     return sorted(bounds, key=lambda b: -b.value)
 

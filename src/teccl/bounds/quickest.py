@@ -1,0 +1,143 @@
+r"""The quickest-flow bound: a cut whose place moves with time.
+
+Give every node u a label :math:`\pi_u \ge 0`, the time from which on it counts as *behind*; before
+that it is *ahead*. Let each chunk of a set J start behind, :math:`\pi_s \le r_s` for all its
+holders (for one of its sources where it is a sum), and be wanted by a node with label T. Waiting
+leads from ahead to behind only. So every byte of J must at least once leave a node u behind and
+arrive at a node v ahead, and on link e there is time for that from :math:`\pi_u` to
+:math:`\pi_v - \alpha_e`:
+
+.. math:: \sum_{m \in J} b_m \le \sum_e C_e \, (\pi_v - \pi_u - \alpha_e)^+ .
+
+Labels that break this show that T is too early. The best ones come from a linear program, the dual
+of the quickest flow over time; they are rounded to whole picoseconds and judged exactly.
+"""
+
+from collections.abc import Collection
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from teccl.bounds.cuts import Estimate
+from teccl.bounds.model import Bound
+from teccl.bounds.network import IntArray, Network
+from teccl.problem import SwitchMode
+from teccl.units import format_size
+
+# Links beyond which the linear program takes too long for what it gains.
+MAX_LINKS = 1_500
+# Picoseconds that rounding may cost before a solution is given up.
+MAX_LOSS = 10_000
+
+
+class _Race(NamedTuple):
+    """What has to move: its bytes, from which nodes since when, to which nodes."""
+
+    amount: Fraction
+    ready: dict[int, int]
+    ends: list[int]
+
+
+def quickest_bound(network: Network, estimate: Estimate) -> Bound | None:
+    """Improve a cut bound by letting the cut move; None where that does not apply."""
+    problem = network.problem
+    # The later links of a hyper-edge carry data before it has come to them.
+    is_joined = problem.switch is SwitchMode.HYPER_EDGE and problem.topology.num_switches > 0
+    if not network.fluid or is_joined or not estimate.gates or len(network.rate) > MAX_LINKS:
+        return None
+    race = _race(network, estimate)
+    labels = _labels(network, race, estimate.value)
+    value = None if labels is None else _proven(network, race, labels)
+    if value is None:
+        return None
+    text = (
+        f"{format_size(round(race.amount))} must get from {_named(network, race.ready)} to "
+        f"{_named(network, race.ends)}, and no flow over time brings it sooner"
+    )
+    return Bound(kind="quickest", value=value, certificate=text)
+
+
+def _named(network: Network, nodes: Collection[int]) -> str:
+    names = [network.problem.topology.nodes[node].name for node in nodes]
+    return names[0] if len(names) == 1 else f"{len(names)} GPUs"
+
+
+def _race(network: Network, estimate: Estimate) -> _Race:
+    """Take the chunks that bind a cut: where each may start, and one place where it must end."""
+    classes, inside = network.classes, estimate.cut.inside
+    members = estimate.load.classes[estimate.chosen]
+    ready: dict[int, int] = {}
+    away = network.distance[:, inside].min(axis=1)
+    for member in members.tolist():
+        nodes, since = classes.origins[classes.origin[member]]
+        outside = ~inside[nodes]
+        chosen = np.flatnonzero(outside)
+        if classes.reduce[member]:
+            # One contribution is enough to be followed: the last that could come.
+            chosen = chosen[[(since + away[nodes])[outside].argmax()]]
+        for node, time in zip(nodes[chosen].tolist(), since[chosen].tolist(), strict=True):
+            ready[node] = min(time, ready.get(node, time))
+    wanted = [
+        set(classes.goals[goal][inside[classes.goals[goal]]].tolist())
+        for goal in np.unique(classes.goal[members]).tolist()
+    ]
+    far = network.distance[list(ready)].sum(axis=0)
+    # One place that wants all is narrower than several.
+    common = set.intersection(*wanted)
+    ends = [common] if common else wanted
+    return _Race(
+        amount=sum((classes.amount[member] for member in members), Fraction(0)),
+        ready=ready,
+        ends=sorted({max(nodes, key=lambda node: (far[node], node)) for nodes in ends}),
+    )
+
+
+def _labels(network: Network, race: _Race, unit: float) -> IntArray | None:
+    """Solve for the labels with the latest T, counted in a unit of time near it."""
+    from scipy.optimize import linprog
+    from scipy.sparse import coo_array
+
+    topology = network.problem.topology
+    nodes, links, ends = topology.num_nodes, topology.num_links, len(race.ends)
+    rate = np.array([float(rate) for rate in network.rate]) * unit / float(race.amount)
+    # Columns: labels, windows of links, T. Rows: a window's length, capacity, T at the ends.
+    e, last = np.arange(links), nodes + links
+    rows = [e, e, e, np.full(links, links), *2 * [links + 1 + np.arange(ends)]]
+    columns = [topology.link_dst, topology.link_src, nodes + e, nodes + e, np.full(ends, last)]
+    columns.append(np.array(race.ends))
+    values = [np.ones(links), -np.ones(2 * links), rate, np.ones(ends), -np.ones(ends)]
+    matrix: Any = coo_array(
+        (np.concatenate(values), (np.concatenate(rows), np.concatenate(columns))),
+        shape=(links + 1 + ends, last + 1),
+    )
+    upper = np.full(last + 1, np.inf)
+    upper[list(race.ready)] = np.array(list(race.ready.values())) / unit
+    cost = np.zeros(last + 1)
+    cost[last] = -1.0
+    result = linprog(
+        cost,
+        A_ub=matrix.tocsr(),
+        b_ub=np.concatenate([network.step / unit, [1.0], np.zeros(ends)]),
+        bounds=[(0.0, most) for most in upper.tolist()],
+        method="highs",
+    )
+    if result.status != 0 or result.x is None:
+        return None
+    return np.floor(result.x[:nodes] * unit).astype(np.int64)
+
+
+def _proven(network: Network, race: _Race, labels: IntArray) -> int | None:
+    """Return the latest T that the labels, cut off at T, show to be too early."""
+    topology = network.problem.topology
+    for node, since in race.ready.items():
+        labels[node] = min(int(labels[node]), since)
+    latest, loss = int(labels[race.ends].min()), 0
+    while loss <= min(MAX_LOSS, latest):
+        cut_off = np.minimum(labels, latest - loss)
+        window = cut_off[topology.link_dst] - cut_off[topology.link_src] - network.step
+        used = np.flatnonzero(window > 0).tolist()
+        if sum((network.rate[e] * int(window[e]) for e in used), Fraction(0)) < race.amount:
+            return latest - loss
+        loss = 2 * loss + 1
+    return None
