@@ -124,11 +124,11 @@ def _labels(network: Network, race: _Race, unit: float) -> IntArray | None:
     )
     if result.status != 0 or result.x is None:
         return None
-    return np.floor(result.x[:nodes] * unit).astype(np.int64)
+    return np.rint(result.x[:nodes] * unit).astype(np.int64)
 
 
 def _proven(network: Network, race: _Race, labels: IntArray) -> int | None:
-    """Return the latest T that the labels, cut off at T, show to be too early."""
+    """Return the latest T before which, as the labels cut off at T show, not all can have come."""
     topology = network.problem.topology
     for node, since in race.ready.items():
         labels[node] = min(int(labels[node]), since)
@@ -136,8 +136,11 @@ def _proven(network: Network, race: _Race, labels: IntArray) -> int | None:
     while loss <= min(MAX_LOSS, latest):
         cut_off = np.minimum(labels, latest - loss)
         window = cut_off[topology.link_dst] - cut_off[topology.link_src] - network.step
-        used = np.flatnonzero(window > 0).tolist()
-        if sum((network.rate[e] * int(window[e]) for e in used), Fraction(0)) < race.amount:
+        used = np.flatnonzero(window > 0)
+        room = sum((network.rate[e] * int(window[e]) for e in used.tolist()), Fraction(0))
+        # Just enough room is too little at an earlier T, where windows that end at T are shorter.
+        ends_late = bool((cut_off[topology.link_dst[used]] == latest - loss).any())
+        if room < race.amount or (room == race.amount and ends_late):
             return latest - loss
         loss = 2 * loss + 1
     return None
