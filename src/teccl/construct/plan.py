@@ -16,7 +16,8 @@ class Plan:
     ----------
     rows
         Rows (chunk, route, start, transfer, shared). Rows with the same transfer are one passage
-        through switches, of which the first `shared` links are another row's too.
+        through switches, of which the first `shared` links are another row's too, or the last ones
+        where contributions come together in a switch that reduces.
     finish
         Last arrival.
     reduce

@@ -7,7 +7,7 @@ import numpy as np
 from teccl.construct.instance import Instance, concatenated_ranges
 from teccl.construct.plan import Plan
 from teccl.construct.restricted import place_paths
-from teccl.construct.tasks import Tasks, replay_tasks, tasks_of_plan
+from teccl.construct.tasks import Tasks, own_links, replay_tasks, tasks_of_plan
 from teccl.schedule import Schedule, send_array
 
 
@@ -48,9 +48,8 @@ def _exact_unit(instance: Instance) -> int | None:
 def _scaled(instance: Instance, plan: Plan, method: str, unit: int) -> Schedule:
     """Return the schedule of a plan whose time needs nothing but another unit."""
     routes, rows = instance.routes, plan.rows
-    hop = routes.link_start[rows[:, 1]] + rows[:, 4]
-    end = routes.link_start[rows[:, 1] + 1]
     reduce = np.zeros(len(rows), dtype=bool) if plan.reduce is None else plan.reduce
+    hop, end = own_links(instance, rows, reduce)
     if (end - hop != 1).any():
         owner = np.repeat(np.arange(len(rows)), end - hop)
         hop, rows, reduce = concatenated_ranges(hop, end), rows[owner], reduce[owner]

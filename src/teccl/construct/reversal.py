@@ -3,7 +3,8 @@
 An AllGather schedule in which every node receives each chunk once is, per chunk, a tree away from
 its source. Run backwards on the original links it is a tree towards it, along which contributions
 are combined, each counted once. A switch that copies would have to combine, so the AllGather is
-made without switch copy.
+made without switch copy unless all switches reduce. Even those combine only what arrives at the
+same instant, so that all ways that come together must be equally long up to there.
 """
 
 from collections.abc import Callable
@@ -11,11 +12,11 @@ from dataclasses import replace
 
 import numpy as np
 
-from teccl.construct.instance import Instance
+from teccl.construct.instance import Instance, IntArray, concatenated_ranges
 from teccl.construct.multicast import Tables
 from teccl.construct.plan import Plan
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
-from teccl.problem import Problem, SwitchMode
+from teccl.problem import Problem, SwitchMode, Transit
 
 Multicast = Callable[[Instance, Tables], Plan | None]
 
@@ -25,13 +26,26 @@ def can_reverse(problem: Problem) -> bool:
     return not problem.topology.has_profiles and not problem.demand.has_ready_times
 
 
-def transposed_problem(problem: Problem) -> Problem:
+def reducing_switches(instance: Instance) -> IntArray:
+    """Return the switches in which contributions may come together, at times that stay."""
+    problem = instance.problem
+    keeps_time = instance.grid is None and len(problem.chunks.sizes) == 1
+    buffers = problem.switch is SwitchMode.COPY and problem.transit is Transit.STORE_AND_FORWARD
+    if not (keeps_time and buffers):
+        return np.zeros(0, dtype=np.int64)
+    return np.flatnonzero([node.reduce for node in problem.topology.nodes])
+
+
+def transposed_problem(problem: Problem, *, gathers: bool = False) -> Problem:
     """Return the multicast on the reversed network whose reversal solves a reduction.
 
-    Chunks keep their numbers: the one that ends at a node starts there.
+    Chunks keep their numbers: the one that ends at a node starts there. With `gathers` switches
+    copy in it.
     """
     tenants = tuple(_transposed_tenant(problem, tenant) for tenant in problem.demand.tenants)
-    switch = SwitchMode.NO_COPY if problem.switch is SwitchMode.COPY else problem.switch
+    switch = problem.switch
+    if switch is SwitchMode.COPY and not gathers:
+        switch = SwitchMode.NO_COPY
     return replace(
         problem,
         topology=problem.topology.transposed(),
@@ -55,13 +69,17 @@ def _transposed_tenant(problem: Problem, tenant: Tenant) -> Tenant:
     return replace(tenant, collective=Collective.EXPLICIT, chunks=chunks, root=None, matrix=None)
 
 
-def reversed_plan(instance: Instance, multicast: Multicast) -> Plan | None:
+def reversed_plan(
+    instance: Instance, multicast: Multicast, *, gathers: bool = False
+) -> Plan | None:
     """Make the multicast on the reversed network and turn it round.
 
-    Returns a plan on the instance's own routes, in which every row is a transfer of its own.
+    Returns a plan on the instance's own routes, in which every row is a transfer of its own; with
+    `gathers` those that come together in a switch are one. None also where ways that would come
+    together are not equally long.
     """
     backward = Instance.build(
-        transposed_problem(instance.problem),
+        transposed_problem(instance.problem, gathers=gathers),
         instance.grid,
         ways=[way[::-1] for way in instance.routes.ways()],
     )
@@ -70,6 +88,23 @@ def reversed_plan(instance: Instance, multicast: Multicast) -> Plan | None:
         return None
     rows = plan.rows.copy()
     rows[:, 2] = plan.finish - rows[:, 2] - backward.routes.length[rows[:, 1]]
-    rows[:, 3] = np.arange(len(rows))
-    rows[:, 4] = 0
+    if not gathers:
+        rows[:, 3] = np.arange(len(rows))
+        rows[:, 4] = 0
+    elif not _meet_in_time(instance, rows):
+        return None
     return Plan(rows=rows, finish=plan.finish, reduce=np.ones(len(rows), dtype=bool))
+
+
+def _meet_in_time(instance: Instance, rows: IntArray) -> bool:
+    """Whether all rows of a transfer start and are on each of its links at the same time."""
+    routes = instance.routes
+    starts = np.unique(rows[:, 2:4], axis=0)
+    if len(starts) > len(np.unique(rows[:, 3])):
+        return False
+    begin, end = routes.link_start[rows[:, 1]], routes.link_start[rows[:, 1] + 1]
+    owner = np.repeat(np.arange(len(rows)), end - begin)
+    hop = concatenated_ranges(begin, end)
+    time = rows[owner, 2] + routes.link_offset[hop]
+    met = np.stack([rows[owner, 3], routes.links[hop], time])
+    return np.unique(met, axis=1).shape[1] == np.unique(met[:2], axis=1).shape[1]

@@ -6,11 +6,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from teccl.construct.gathering import gathered_allreduce
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicast import Tables, greedy
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.restricted import delivery_paths, path_plan, rigid_plans
-from teccl.construct.reversal import can_reverse, reversed_plan
+from teccl.construct.reversal import can_reverse, reducing_switches, reversed_plan
 from teccl.construct.symmetry import (
     find_group,
     is_symmetric_demand,
@@ -146,7 +147,7 @@ def _candidates(instance: Instance, *, target: int, work: Work) -> Iterator[Plan
     if copies and several:
         stages = _multicasts(instance, tables, target=target, work=work)
     elif _is_allreduce(instance.problem) and can_reverse(instance.problem):
-        stages = composed_allreduce(instance, target=target, work=work)
+        stages = _allreduces(instance, target=target, work=work)
     elif _only_combines(instance.problem) and can_reverse(instance.problem):
         stages = _reversed(instance, target=target, work=work)
     best = 2**61
@@ -236,16 +237,19 @@ def _multicasts(instance: Instance, tables: Tables, *, target: int, work: Work) 
 
 
 def _reversed(instance: Instance, *, target: int, work: Work) -> Iterator[Plan]:
-    """Yield a reduction made by reversing the best multicast."""
+    """Yield reductions made by reversing the best multicast, in switches first if they can."""
 
     def best_multicast(backward: Instance, tables: Tables) -> Plan | None:
         found = _multicasts(backward, tables, target=target, work=work)
         return min(found, key=lambda plan: plan.finish, default=None)
 
-    backward = reversed_plan(instance, best_multicast)
-    plan = None if backward is None else _replayed(instance, backward)
-    if plan is not None:
-        yield plan
+    num_switches = instance.problem.topology.num_switches
+    can_gather = 0 < num_switches == len(reducing_switches(instance))
+    for gathers in (True, False) if can_gather else (False,):
+        backward = reversed_plan(instance, best_multicast, gathers=gathers)
+        plan = None if backward is None else _replayed(instance, backward)
+        if plan is not None:
+            yield plan
 
 
 def _replayed(instance: Instance, plan: Plan) -> Plan | None:
@@ -256,6 +260,19 @@ def _replayed(instance: Instance, plan: Plan) -> Plan | None:
     return None if finish >= 2**61 else with_starts(plan, start, finish)
 
 
+def _allreduces(instance: Instance, *, target: int, work: Work) -> Iterator[Plan]:
+    """Yield AllReduces: in switches that can add up, then of two halves between GPUs."""
+    if len(reducing_switches(instance)):
+        halves = (_phase(instance, c) for c in (Collective.REDUCESCATTER, Collective.ALLGATHER))
+        plan = gathered_allreduce(*halves)
+        if plan is not None:
+            found = list(_listed(instance, plan, target=target, work=work))
+            yield min(found, key=lambda plan: plan.finish)
+            if not work.wants_trees(min(plan.finish for plan in found), target):
+                return
+    yield from composed_allreduce(instance, target=target, work=work)
+
+
 def composed_allreduce(instance: Instance, *, target: int, work: Work) -> Iterator[Plan]:
     """Yield AllReduces made of the best ReduceScatter and the best AllGather.
 
@@ -264,22 +281,27 @@ def composed_allreduce(instance: Instance, *, target: int, work: Work) -> Iterat
     scatter = _phase(instance, Collective.REDUCESCATTER)
     gather = _phase(instance, Collective.ALLGATHER)
     goal = target // 2
-    first = next(_reversed(scatter, target=goal, work=work), None)
     gathers = _multicasts(gather, Tables.build(gather), target=goal, work=work)
     second = min(gathers, key=lambda plan: plan.finish, default=None)
-    if first is None or second is None:
+    if second is None:
         return
+    for first in _reversed(scatter, target=goal, work=work):
+        plan = _one_after_another(first, second)
+        yield plan
+        placed = _replayed(instance, plan)
+        if placed is not None:
+            yield placed
+            if work.affords_listing(len(plan.rows)) and work.wants_trees(placed.finish, target):
+                yield from _justified(instance, placed, work)
+
+
+def _one_after_another(first: Plan, second: Plan) -> Plan:
+    """Return the plan in which a ReduceScatter is followed by an AllGather."""
     rows = np.concatenate([first.rows, second.rows])
     rows[len(first.rows) :, 2] += first.finish
     rows[len(first.rows) :, 3] += len(first.rows)
     reduce = np.arange(len(rows)) < len(first.rows)
-    plan = Plan(rows=rows, finish=first.finish + second.finish, reduce=reduce)
-    yield plan
-    placed = _replayed(instance, plan)
-    if placed is not None:
-        yield placed
-        if work.affords_listing(len(rows)) and work.wants_trees(placed.finish, target):
-            yield from _justified(instance, placed, work)
+    return Plan(rows=rows, finish=first.finish + second.finish, reduce=reduce)
 
 
 def _phase(instance: Instance, collective: Collective) -> Instance:

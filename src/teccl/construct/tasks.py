@@ -13,6 +13,8 @@ from teccl.construct.plan import Plan
 class Tasks:
     """Transfers to be scheduled: each carries one chunk from a GPU to one GPU or several.
 
+    Where switches reduce, one may also carry contributions from several GPUs to one.
+
     Parameters
     ----------
     chunk, reduce
@@ -24,7 +26,9 @@ class Tasks:
     out_start, out_node, out_length
         CSR list of receiving GPUs and when they have it.
     src
-        Sending GPU.
+        Sending GPU, the first of several.
+    source_start, source
+        CSR list of all sending GPUs.
     start
         When the plan starts it.
     feeder
@@ -45,6 +49,8 @@ class Tasks:
     out_start: IntArray
     out_node: IntArray
     out_length: IntArray
+    source_start: IntArray
+    source: IntArray
     feeder: IntArray | None = None
 
     def __len__(self) -> int:
@@ -64,13 +70,12 @@ def tasks_of_plan(instance: Instance, plan: Plan) -> Tasks:
     count = int(task_of_row.max(initial=-1)) + 1
     first = np.searchsorted(task_of_row, np.arange(count))
     route, shared = rows[:, 1], rows[:, 4]
-    hop = concatenated_ranges(routes.link_start[route] + shared, routes.link_start[route + 1])
-    hop_owner = np.repeat(
-        task_of_row, routes.link_start[route + 1] - routes.link_start[route] - shared
-    )
-    skip = _shared_resources(instance, route, shared)
-    res = concatenated_ranges(routes.res_start[route] + skip, routes.res_start[route + 1])
-    res_owner = np.repeat(task_of_row, routes.res_start[route + 1] - routes.res_start[route] - skip)
+    begin, end = own_links(instance, rows, reduce)
+    hop, hop_owner = concatenated_ranges(begin, end), np.repeat(task_of_row, end - begin)
+    begin, end = _own_resources(instance, begin, end)
+    res, res_owner = concatenated_ranges(begin, end), np.repeat(task_of_row, end - begin)
+    # The rows of a passage begin at one GPU, unless it brings contributions together.
+    begins = np.flatnonzero((np.diff(task_of_row, prepend=-1) > 0) | (reduce & (shared > 0)))
     return Tasks(
         chunk=rows[first, 0],
         reduce=reduce[first],
@@ -86,6 +91,8 @@ def tasks_of_plan(instance: Instance, plan: Plan) -> Tasks:
         out_start=np.searchsorted(task_of_row, np.arange(count + 1)),
         out_node=routes.dst[route],
         out_length=routes.length[route],
+        source_start=np.searchsorted(task_of_row[begins], np.arange(count + 1)),
+        source=routes.src[route[begins]],
         feeder=plan.feeder,
     )
 
@@ -108,20 +115,23 @@ def precedence(instance: Instance, tasks: Tasks) -> Precedence:
     copy waits for the one arrival that brings the chunk (or, after a reduction, for all).
     """
     problem = instance.problem
-    release = instance.ready[problem.chunks.tenant[tasks.chunk], tasks.src]
+    sender = np.repeat(np.arange(len(tasks)), np.diff(tasks.source_start))
+    release = np.zeros(len(tasks), dtype=np.int64)
+    tenant = problem.chunks.tenant[tasks.chunk[sender]]
+    np.maximum.at(release, sender, instance.ready[tenant, tasks.source])
     if tasks.feeder is not None:
         return _explicit_precedence(tasks, tasks.feeder, release)
     num_chunks = len(problem.chunks)
     owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.out_start))
     arrival_key = tasks.out_node * num_chunks + tasks.chunk[owner]
     order = np.argsort(arrival_key, kind="stable")
-    need_key = tasks.src * num_chunks + tasks.chunk
+    need_key = tasks.source * num_chunks + tasks.chunk[sender]
     # Counted rather than searched: there are as many look-ups as keys.
     count = np.bincount(arrival_key, minlength=problem.topology.num_nodes * num_chunks)
     first = np.concatenate([[0], np.cumsum(count)])
     low, high = first[need_key], first[need_key + 1]
     feeder = order[concatenated_ranges(low, high)]
-    waiter = np.repeat(np.arange(len(tasks)), high - low)
+    waiter = np.repeat(sender, high - low)
     before = owner[feeder]
     # A broadcast of the result waits for contributions, never the other way round.
     keep = ~(tasks.reduce[waiter] & ~tasks.reduce[before]) & (before != waiter)
@@ -340,11 +350,24 @@ def depths(order: Precedence) -> IntArray:
     return depth
 
 
-def _shared_resources(instance: Instance, route: IntArray, shared: IntArray) -> IntArray:
-    """Resource entries of the links that a row shares with another of its transfer."""
-    topology, routes = instance.problem.topology, instance.routes
-    if not shared.any():
-        return np.zeros(len(route), dtype=np.int64)
+def own_links(
+    instance: Instance, rows: IntArray, reduce: npt.NDArray[np.bool_]
+) -> tuple[IntArray, IntArray]:
+    """Where each row's links stand among those of routes, without links that are another row's.
+
+    Copies of a chunk share the first links of their ways, contributions to a sum the last ones.
+    """
+    links, route, shared = instance.routes.link_start, rows[:, 1], rows[:, 4]
+    begin = links[route] + np.where(reduce, 0, shared)
+    end = links[route + 1] - np.where(reduce, shared, 0)
+    return begin, end
+
+
+def _own_resources(instance: Instance, begin: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
+    """Where the resources of some links of routes stand: each link itself and what it shares."""
+    topology = instance.problem.topology
+    if not topology.shared:
+        return begin, end
     per_link = np.array([1 + len(link.shares) for link in topology.links], dtype=np.int64)
-    total = np.concatenate([[0], np.cumsum(per_link[routes.links])])
-    return total[routes.link_start[route] + shared] - total[routes.link_start[route]]
+    total = np.concatenate([[0], np.cumsum(per_link[instance.routes.links])])
+    return total[begin], total[end]

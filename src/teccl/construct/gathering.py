@@ -1,0 +1,112 @@
+"""AllReduce in switches that reduce (SHARP, NVLS): up and down a shortest tree for every chunk.
+
+Contributions that come together in a switch leave it as one, and a result that fans out enters it
+as one. So on its way to the owner a chunk leaves every GPU once and enters the owner once, and on
+its way back the other way round: links carry each byte once in either direction, where a
+ReduceScatter followed by an AllGather between GPUs would carry it almost twice.
+"""
+
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+
+from teccl.construct.instance import Instance, IntArray
+from teccl.construct.multicast import Tables
+from teccl.construct.plan import Plan
+from teccl.construct.reversal import reducing_switches, reversed_plan
+
+BoolArray = npt.NDArray[np.bool_]
+
+# Routes times sources beyond which trees take longer than they are worth.
+MAX_TREES = 30_000_000
+
+
+def gathered_allreduce(scatter: Instance, gather: Instance) -> Plan | None:
+    """Return both halves as one plan without times; None where ways do not meet in time.
+
+    Parameters
+    ----------
+    scatter, gather
+        The ReduceScatter and the AllGather that make up the AllReduce, on the same routes.
+    """
+    if len(gather.routes) * gather.problem.num_gpus > MAX_TREES:
+        return None
+    is_switch = gather.problem.topology.is_switch
+    reduces = np.zeros(len(is_switch), dtype=bool)
+    reduces[reducing_switches(scatter)] = True
+    up = reversed_plan(scatter, partial(_shortest_trees, joints=reduces), gathers=True)
+    down = _shortest_trees(gather, joints=is_switch)
+    if up is None or down is None:
+        return None
+    rows = np.concatenate([up.rows, down.rows])
+    rows[:, 2] = 0
+    rows[len(up.rows) :, 3] += 1 + int(up.rows[:, 3].max(initial=-1))
+    return Plan(rows=rows, reduce=np.arange(len(rows)) < len(up.rows))
+
+
+def _shortest_trees(
+    instance: Instance, _: Tables | None = None, *, joints: BoolArray
+) -> Plan | None:
+    """Send every chunk along shortest ways from its source to all GPUs, without times.
+
+    `joints` says in which nodes ways of one passage may part.
+    """
+    table, routes = instance.problem.chunks, instance.routes
+    trees: dict[int, IntArray] = {}
+    parts, passages = [], 0
+    for chunk in range(len(table)):
+        source = int(table.sources(chunk)[0])
+        if source not in trees:
+            via = _entries(instance, source)
+            if (via[instance.problem.topology.gpus] < 0).sum() > 1:
+                return None
+            trees[source] = _joined(instance, via[via >= 0], joints)
+        tree = trees[source]
+        rows = np.zeros((len(tree), 5), dtype=np.int64)
+        rows[:, 0], rows[:, 1], rows[:, 4] = chunk, tree[:, 0], tree[:, 2]
+        rows[:, 3] = passages + tree[:, 1]
+        passages += 1 + int(tree[:, 1].max(initial=-1))
+        parts.append(rows)
+    rows = np.concatenate(parts)
+    return Plan(rows=rows, finish=int(routes.length[rows[:, 1]].max(initial=0)))
+
+
+def _entries(instance: Instance, source: int) -> IntArray:
+    """Return the route by which a shortest tree from a source enters each node, -1 for none."""
+    routes = instance.routes
+    far = np.iinfo(np.int64).max // 2
+    distance = np.full(instance.problem.topology.num_nodes, far)
+    distance[source] = 0
+    while True:
+        found = distance.copy()
+        np.minimum.at(found, routes.dst, distance[routes.src] + routes.length)
+        if np.array_equal(found, distance):
+            break
+        distance = found
+    via = np.full(len(distance), -1)
+    is_tight = distance[routes.src] + routes.length == distance[routes.dst]
+    tight = np.flatnonzero(is_tight & (distance[routes.dst] < far) & (routes.dst != source))
+    # The first of equals: later ones are overwritten by it.
+    via[routes.dst[tight[::-1]]] = tight[::-1]
+    return via
+
+
+def _joined(instance: Instance, tree: IntArray, joints: BoolArray) -> IntArray:
+    """Return rows (route, passage, shared): ways that part in a joint are one passage."""
+    ways, link_dst = instance.routes.ways(), instance.problem.topology.link_dst
+    ordered = sorted(tree.tolist(), key=lambda route: ways[route])
+    rows = [(ordered[0], 0, 0)] if ordered else []
+    for before, route in pairwise(ordered):
+        shared = _common(ways[before], ways[route])
+        if shared and not joints[link_dst[ways[route][shared - 1]]]:
+            shared = 0
+        rows.append((route, rows[-1][1] + (shared == 0), shared))
+    return np.array(rows, dtype=np.int64).reshape(-1, 3)
+
+
+def _common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
+    """Number of links with which both ways begin."""
+    differs = [i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b]
+    return differs[0] if differs else min(len(one), len(other))

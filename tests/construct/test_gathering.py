@@ -1,0 +1,102 @@
+"""Switches that reduce: sums come together in them, where ways meet in time, and only there."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import teccl
+from teccl.check import verify
+from teccl.construct.gathering import gathered_allreduce
+from teccl.construct.instance import Instance
+from teccl.demand import Demand
+from teccl.problem import Problem, SwitchMode, Transit
+from teccl.topology import Link, Node, NodeKind, Topology
+
+
+def star(rates: list[int], *, alphas: list[int] | None = None, reduce: bool = True) -> Topology:
+    """GPUs around a switch, each with a rate in GB/s and a latency in ns."""
+    count = len(rates)
+    nodes = [Node(name=f"gpu{i}") for i in range(count)]
+    nodes.append(Node(name="switch", kind=NodeKind.SWITCH, reduce=reduce))
+    links = []
+    for i, (rate, alpha) in enumerate(zip(rates, alphas or [500] * count, strict=True)):
+        for src, dst in ((i, count), (count, i)):
+            links.append(
+                Link(
+                    src=src,
+                    dst=dst,
+                    bandwidth=Fraction(rate * 10**9),
+                    alpha=Fraction(alpha, 10**9),
+                )
+            )
+    return Topology(name="star", nodes=tuple(nodes), links=tuple(links))
+
+
+def halves(topology: Topology) -> tuple[Instance, Instance]:
+    demands = (Demand.collective(name, size="1MB") for name in ("reducescatter", "allgather"))
+    scatter, gather = (
+        Instance.build(Problem(topology=topology, demand=demand)) for demand in demands
+    )
+    return scatter, gather
+
+
+def inputs_per_sum(schedule: teccl.Schedule) -> set[int]:
+    """How many links of a passage that reduces lead into a switch."""
+    topology, sends = schedule.problem.topology, schedule.sends
+    into = topology.is_switch[topology.link_dst[sends["link"]]] & sends["reduce"]
+    return set(np.unique(sends["transfer"][into], return_counts=True)[1].tolist())
+
+
+def test_links_carry_each_byte_once_in_either_direction():
+    """NVLink SHARP makes a large AllReduce take hardly longer than sending the data once."""
+    with_sharp = teccl.solve("dgx-h100:nvls=true", "allreduce", size="256MB")
+    without = teccl.solve("dgx-h100", "allreduce", size="256MB")
+    assert with_sharp.physical_gap < 0.03
+    assert with_sharp.finish_time_s < 0.6 * without.finish_time_s
+    assert inputs_per_sum(with_sharp.schedule) == {7}
+
+
+def test_both_halves_take_one_passage_for_each_chunk():
+    plan = gathered_allreduce(*halves(star([10, 10, 10, 10])))
+    assert plan is not None
+    assert plan.reduce.sum() == 4 * 3
+    assert len(np.unique(plan.rows[:, 3])) == 4 + 4
+
+
+@pytest.mark.parametrize(
+    ("rates", "alphas"),
+    [([10, 10, 5, 10], None), ([10, 10, 10], [500, 500, 700])],
+    ids=["one slow link", "one long link"],
+)
+def test_ways_that_do_not_meet_in_time_are_kept_apart(rates, alphas):
+    topology = star(rates, alphas=alphas)
+    assert gathered_allreduce(*halves(topology)) is None
+    result = teccl.solve(topology, "allreduce", size="1MB")
+    assert result.verified
+    assert inputs_per_sum(result.schedule) == {1}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"switch": SwitchMode.HYPER_EDGE},
+        {"switch": SwitchMode.NO_COPY},
+        {"transit": Transit.CUT_THROUGH},
+        {"grid": True},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("collective", ["allreduce", "reducescatter", "reduce"])
+def test_other_ways_of_switching_are_served(collective, options):
+    options = {key: getattr(value, "value", value) for key, value in options.items()}
+    result = teccl.solve(star([10, 10, 10]), collective, size="300KB", **options)
+    assert verify(result.schedule) == ()
+
+
+@pytest.mark.parametrize("chassis", [2, 3])
+def test_sums_in_several_chassis_are_right(chassis):
+    result = teccl.solve(
+        f"dgx-h100:chassis={chassis},nvls=true", "allreduce", size="64MB", effort="quick"
+    )
+    assert verify(result.schedule) == ()
