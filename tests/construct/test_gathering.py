@@ -100,3 +100,10 @@ def test_sums_in_several_chassis_are_right(chassis):
         f"dgx-h100:chassis={chassis},nvls=true", "allreduce", size="64MB", effort="quick"
     )
     assert verify(result.schedule) == ()
+
+
+def test_only_those_that_take_part_contribute():
+    topology = star([10] * 5)
+    result = teccl.solve(topology, "allreduce", size="400KB", ranks=[0, 1, 3], chunks=32)
+    assert verify(result.schedule) == ()
+    assert inputs_per_sum(result.schedule) == {2}

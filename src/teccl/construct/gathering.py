@@ -49,21 +49,21 @@ def gathered_allreduce(scatter: Instance, gather: Instance) -> Plan | None:
 def _shortest_trees(
     instance: Instance, _: Tables | None = None, *, joints: BoolArray
 ) -> Plan | None:
-    """Send every chunk along shortest ways from its source to all GPUs, without times.
+    """Send every chunk along shortest ways from its source to all that want it, without times.
 
     `joints` says in which nodes ways of one passage may part.
     """
     table, routes = instance.problem.chunks, instance.routes
-    trees: dict[int, IntArray] = {}
+    trees: dict[tuple[int, int], IntArray] = {}
     parts, passages = [], 0
     for chunk in range(len(table)):
-        source = int(table.sources(chunk)[0])
-        if source not in trees:
-            via = _entries(instance, source)
-            if (via[instance.problem.topology.gpus] < 0).sum() > 1:
+        source, goal = int(table.sources(chunk)[0]), int(table.destination_set[chunk])
+        if (source, goal) not in trees:
+            used = _branches(instance, source, table.sets[goal])
+            if used is None:
                 return None
-            trees[source] = _joined(instance, via[via >= 0], joints)
-        tree = trees[source]
+            trees[source, goal] = _joined(instance, used, joints)
+        tree = trees[source, goal]
         rows = np.zeros((len(tree), 5), dtype=np.int64)
         rows[:, 0], rows[:, 1], rows[:, 4] = chunk, tree[:, 0], tree[:, 2]
         rows[:, 3] = passages + tree[:, 1]
@@ -71,6 +71,22 @@ def _shortest_trees(
         parts.append(rows)
     rows = np.concatenate(parts)
     return Plan(rows=rows, finish=int(routes.length[rows[:, 1]].max(initial=0)))
+
+
+def _branches(instance: Instance, source: int, goals: IntArray) -> IntArray | None:
+    """Return the routes of a shortest tree from a source to goals; None if one is out of reach."""
+    via = _entries(instance, source)
+    used: set[int] = set()
+    waiting = goals.tolist()
+    while waiting:
+        node = waiting.pop()
+        if node == source or int(via[node]) in used:
+            continue
+        if via[node] < 0:
+            return None
+        used.add(int(via[node]))
+        waiting.append(int(instance.routes.src[via[node]]))
+    return np.array(sorted(used), dtype=np.int64)
 
 
 def _entries(instance: Instance, source: int) -> IntArray:
