@@ -57,6 +57,9 @@ class Reach:
     """Nodes that can be reached from a node, found when first asked for."""
 
     def __init__(self, topology: Topology) -> None:
+        self._component = strong_components(
+            topology.num_nodes, topology.link_src, topology.link_dst
+        )
         self._ahead: list[list[int]] = [[] for _ in range(topology.num_nodes)]
         for src, dst in zip(topology.link_src.tolist(), topology.link_dst.tolist(), strict=True):
             self._ahead[src].append(dst)
@@ -77,6 +80,11 @@ class Reach:
     def leaders(self, nodes: Iterable[int]) -> list[int]:
         """Return those of some nodes from which all of them can be reached."""
         wanted = set(nodes)
-        if len(wanted) == 1:
-            return list(wanted)
-        return sorted(node for node in wanted if wanted <= self.from_node(node))
+        members: dict[int, list[int]] = {}
+        for node in sorted(wanted):
+            members.setdefault(int(self._component[node]), []).append(node)
+        if len(members) == 1:
+            return sorted(wanted)
+        # Nodes that reach one another reach the same.
+        found = [group for group in members.values() if wanted <= self.from_node(group[0])]
+        return sorted(node for group in found for node in group)

@@ -1,5 +1,6 @@
 """Switches that reduce: sums come together in them, where ways meet in time, and only there."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -107,3 +108,44 @@ def test_only_those_that_take_part_contribute():
     result = teccl.solve(topology, "allreduce", size="400KB", ranks=[0, 1, 3], chunks=32)
     assert verify(result.schedule) == ()
     assert inputs_per_sum(result.schedule) == {2}
+
+
+def test_passages_enter_a_switch_once():
+    """GPUs under one leaf that take different spines to one owner do not add up twice."""
+    names = ["gpu0", "gpu1", "gpu2", "gpu3", "nv0", "nv1", "leaf0", "leaf1", "s0", "s1", "s2"]
+    fast = [("gpu0", "nv0"), ("gpu1", "nv0"), ("gpu2", "nv1"), ("gpu3", "nv1")]
+    slow = [("gpu0", "leaf0"), ("gpu1", "leaf0"), ("gpu2", "leaf1"), ("gpu3", "leaf1")]
+    slow += [(leaf, spine) for leaf in ("leaf0", "leaf1") for spine in ("s0", "s1", "s2")]
+    links = [
+        Link(
+            src=names.index(a),
+            dst=names.index(b),
+            bandwidth=Fraction(rate * 10**9),
+            alpha=Fraction(1, 2 * 10**6),
+        )
+        for pairs, rate in ((fast, 100), (slow, 10))
+        for pair in pairs
+        for a, b in (pair, pair[::-1])
+    ]
+    nodes = [
+        Node(name=name)
+        if name.startswith("gpu")
+        else Node(name=name, kind=NodeKind.SWITCH, reduce=True)
+        for name in names
+    ]
+    topology = Topology(name="spines", nodes=tuple(nodes), links=tuple(links))
+    result = teccl.solve(topology, "allreduce", size="1MB", effort="quick")
+    assert verify(result.schedule) == ()
+
+
+@pytest.mark.parametrize("shared", ["up", "down"])
+def test_passages_use_a_shared_capacity_once(shared):
+    topology = star([10, 10, 10, 10])
+    switch = topology.num_nodes - 1
+    links = [
+        replace(link, shares=("pool",)) if (link.dst == switch) == (shared == "up") else link
+        for link in topology.links
+    ]
+    topology = replace(topology, links=tuple(links), shared={"pool": Fraction(10**10)})
+    result = teccl.solve(topology, "allreduce", size="1MB", effort="quick")
+    assert verify(result.schedule) == ()

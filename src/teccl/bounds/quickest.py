@@ -42,7 +42,8 @@ class _Race(NamedTuple):
 def quickest_bound(network: Network, estimate: Estimate) -> Bound | None:
     """Improve a cut bound by letting the cut move; None where that does not apply."""
     problem = network.problem
-    # The later links of a hyper-edge carry data before it has come to them.
+    # The later links of a hyper-edge carry data before it has come to them; those of a circuit, all
+    # held at the slowest one's rate, do not.
     is_joined = problem.switch is SwitchMode.HYPER_EDGE and problem.topology.num_switches > 0
     if not network.fluid or is_joined or not estimate.gates or len(network.rate) > MAX_LINKS:
         return None

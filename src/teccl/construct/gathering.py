@@ -16,6 +16,7 @@ from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicast import Tables
 from teccl.construct.plan import Plan
 from teccl.construct.reversal import reducing_switches, reversed_plan
+from teccl.topology import Topology
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -24,7 +25,9 @@ MAX_TREES = 30_000_000
 
 
 def gathered_allreduce(scatter: Instance, gather: Instance) -> Plan | None:
-    """Return both halves as one plan without times; None where ways do not meet in time.
+    """Return both halves as one plan without times; None where that cannot be or takes too long.
+
+    It cannot be where contributions would not meet in time.
 
     Parameters
     ----------
@@ -110,16 +113,30 @@ def _entries(instance: Instance, source: int) -> IntArray:
 
 
 def _joined(instance: Instance, tree: IntArray, joints: BoolArray) -> IntArray:
-    """Return rows (route, passage, shared): ways that part in a joint are one passage."""
-    ways, link_dst = instance.routes.ways(), instance.problem.topology.link_dst
+    """Return rows (route, passage, shared): ways that part in a joint are one passage.
+
+    A passage is a tree that runs at one time, so that it enters no node twice and uses no shared
+    capacity twice.
+    """
+    topology, ways = instance.problem.topology, instance.routes.ways()
     ordered = sorted(tree.tolist(), key=lambda route: ways[route])
-    rows = [(ordered[0], 0, 0)] if ordered else []
-    for before, route in pairwise(ordered):
-        shared = _common(ways[before], ways[route])
-        if shared and not joints[link_dst[ways[route][shared - 1]]]:
-            shared = 0
-        rows.append((route, rows[-1][1] + (shared == 0), shared))
+    rows: list[tuple[int, int, int]] = []
+    taken: set[int | str] = set()
+    for before, route in pairwise([None, *ordered]):
+        shared = 0 if before is None else _common(ways[before], ways[route])
+        own = _taken(topology, ways[route][shared:])
+        if not shared or own & taken or not joints[topology.link_dst[ways[route][shared - 1]]]:
+            shared, taken, own = 0, set(), _taken(topology, ways[route])
+        taken |= own
+        passage = rows[-1][1] + (shared == 0) if rows else 0
+        rows.append((route, passage, shared))
     return np.array(rows, dtype=np.int64).reshape(-1, 3)
+
+
+def _taken(topology: Topology, links: tuple[int, ...]) -> set[int | str]:
+    """Return nodes that links enter and the shared capacities that they use."""
+    found: set[int | str] = {int(topology.link_dst[link]) for link in links}
+    return found.union(*(topology.links[link].shares for link in links))
 
 
 def _common(one: tuple[int, ...], other: tuple[int, ...]) -> int:

@@ -3,8 +3,8 @@
 An AllGather schedule in which every node receives each chunk once is, per chunk, a tree away from
 its source. Run backwards on the original links it is a tree towards it, along which contributions
 are combined, each counted once. A switch that copies would have to combine, so the AllGather is
-made without switch copy unless all switches reduce. Even those combine only what arrives at the
-same instant, so that all ways that come together must be equally long up to there.
+made without switch copy, except in switches that reduce. Even those combine only what arrives at
+the same instant, so that all ways that come together must be equally long up to there.
 """
 
 from collections.abc import Callable

@@ -107,7 +107,12 @@ class Setting:
 
     def contributors(self, value: Value) -> list[int]:
         """Ranks whose input a value holds; none for values that are marked."""
-        return [rank for rank in range(self.ranks) if value >= 0 and value >> rank & 1]
+        left = value & ((1 << self.ranks) - 1) if value >= 0 else 0
+        ranks = []
+        while left:
+            ranks.append((left & -left).bit_length() - 1)
+            left &= left - 1
+        return ranks
 
     def describe(self, value: Value) -> str:
         """A value in words."""

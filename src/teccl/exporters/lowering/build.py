@@ -120,7 +120,8 @@ class _Builder:
         except DoesNotFit as problem:
             reason = problem
         if len(self.transfers) > _MANY:
-            parts = parts[::2]
+            # The coarsest stays.
+            parts = parts[::-1][::2][::-1]
         parts, reason = self._promising(parts, reason)
         for part in parts:
             try:
@@ -132,7 +133,7 @@ class _Builder:
     def _promising(
         self, parts: Sequence[int], reason: DoesNotFit
     ) -> tuple[Sequence[int], DoesNotFit]:
-        """Leave out windows too fine for what steps wait for to matter, and say why."""
+        """Leave out windows that lack room even if no step waits, and say what they lack."""
         low, high = 0, len(parts)
         while low < high:
             middle = (low + high) // 2
