@@ -24,7 +24,7 @@ _PARTS = (1024, 720, 512, 360, 256, 180, 128, 90, 64, 45, 32, 23, 16, 11, 8, 6, 
 _COARSE = (8, 2)
 _TRIES = 4
 # Transfers from which on a try takes so long that only every other window is tried.
-_MANY = 40_000
+_MANY = 60_000
 # Pieces of a block of an AllReduce, whose chunks are all alike; ordering them takes the square.
 _LARGEST_BLOCK = 4096
 # Further dependencies of a step are steps too; room for them saves a second try.
