@@ -62,12 +62,14 @@ NARROW_GAP = 0.004
 # schedules.
 POLISHED_GAP = 0.003
 LARGE_POLISHED_GAP = 0.02
-# A gap above which a period of trees is repeated, chunks that must have been worth trying before,
-# the most that it is repeated for, and how much larger than others such a schedule may be.
+# A gap above which a period of trees is repeated, chunks that must have been worth trying before
+# unless the bound is many latencies, the most that it is repeated for, and how much larger than
+# others such a schedule may be.
 REPEATED_GAP = 0.02
 REPEATED_CHUNKS = 8
+MANY_LATENCIES = 100
 MAX_REPEATED_CHUNKS = 1024
-REPEATED_SIZE = 1.5
+REPEATED_SIZE = 2.6
 # Auto tries the baselines too where its schedule is small and this far above the bound.
 BASELINE_GAP = 0.01
 # Methods that construct, and sends from which on they say beforehand what that takes.
@@ -399,8 +401,11 @@ def _construct(search: Search) -> None:
         _construct_one(search, search.request.problem(search.request.chunks), level)
     elif level is not Effort.QUICK and search.best:
         # Polishing mends what is nearly good, repeated trees serve where whole shares are wrong.
-        for improve in (_polish, _repeat) if search.is_within(FAR_GAP) else (_repeat, _polish):
-            improve(search)
+        if search.is_within(FAR_GAP):
+            _polish(search)
+        _repeat(search)
+        if not search.is_within(FAR_GAP):
+            _polish(search)
     if not search.best:
         problem = search.request.problem(search.request.chunks or 1)
         limits = {"--buffer": problem.buffer is not None, "--no-copy": not problem.copy}
@@ -421,7 +426,7 @@ def _repeat(search: Search) -> None:
     best = search.incumbent
     if best is None or search.request.grid or not search.target:
         return
-    if search.is_within(REPEATED_GAP) or max(search.best) < REPEATED_CHUNKS:
+    if search.is_within(REPEATED_GAP) or not _is_about_throughput(search):
         return
     with search.paused():
         load_all_kernels()
@@ -439,15 +444,26 @@ def _repeat(search: Search) -> None:
         _offer_plan(search, instance, plan)
 
 
+def _is_about_throughput(search: Search) -> bool:
+    """Whether many small pieces are likely to help: some were tried, or latencies are nothing."""
+    latency = int(search.request.topology.alpha_ps.max(initial=0))
+    return max(search.best) >= REPEATED_CHUNKS or (search.target or 0) > MANY_LATENCIES * latency
+
+
 def _repeated_counts(search: Search, period: int) -> list[int]:
     """Counts of chunks for whole periods, most first: the pipeline's ends weigh least there."""
     largest = max(search.best)
     sends = len(search.best[largest].schedule) / largest
-    counts = [period]
-    while 2 * counts[-1] <= search.most_chunks(MAX_REPEATED_CHUNKS):
-        counts.append(2 * counts[-1])
-    fit = [count for count in counts if count * sends <= REPEATED_SIZE * search.most_sends]
-    return [count for count in reversed(fit) if count > period]
+    room = REPEATED_SIZE * search.most_sends / sends
+    count = 2 * period
+    while 2 * count <= min(room, search.most_chunks(MAX_REPEATED_CHUNKS)):
+        count *= 2
+    chosen = []
+    while count > period and count <= min(room, search.most_chunks(MAX_REPEATED_CHUNKS)):
+        chosen.append(count)
+        room -= count
+        count //= 2
+    return chosen
 
 
 def _polish(search: Search) -> None:

@@ -1,7 +1,11 @@
 """Throughput plans: one period of trees, repeated."""
 
+import random
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from tests.construct.networks import random_network
 from tests.construct.small import make_instance
 
 import teccl
@@ -18,6 +22,9 @@ from teccl.construct.tasks import (
     tasks_of_plan,
 )
 from teccl.construct.trees import laid_plan
+from teccl.demand import Demand
+from teccl.problem import Problem
+from teccl.reachability import find_unreachable
 
 
 def bound_of(instance: Instance) -> int:
@@ -48,6 +55,25 @@ def test_repeated_plans_verify(spec: str, collective: str) -> None:
     found = list(repeated_plans(made, target=bound_of(made)))
     assert found
     for plan in found:
+        assert plan.finish >= bound_of(made)
+        assert not verify(realise(made, plan, method="construct"))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_random_fabrics_verify(seed: int) -> None:
+    """Periods are correct on random networks too, with mixed rates and layers of switches."""
+    rng = random.Random(seed)
+    demand = Demand.collective(
+        rng.choice(["allgather", "allreduce", "reducescatter"]), size="1000003B"
+    )
+    while True:
+        network = random_network(rng)
+        problem = Problem(topology=network, demand=demand)
+        is_small = network.num_gpus <= 16 and network.num_switches and not network.has_profiles
+        if is_small and find_unreachable(problem) is None:
+            break
+    made = Instance.build(replace(problem, num_chunks=2 * period_pieces(problem)))
+    for plan in repeated_plans(made, target=bound_of(made)):
         assert plan.finish >= bound_of(made)
         assert not verify(realise(made, plan, method="construct"))
 

@@ -52,11 +52,36 @@ def least_solution(
     values = np.array(x, dtype=np.int64)
     open_ends = np.unique(before[values[before] + weight > values[after]])
     if len(open_ends):
-        corrected = _sweep(x, before, after, weight, open_ends.tolist())
+        corrected = _in_order(x, before, after, weight)
+        if corrected is None:
+            corrected = _sweep(x, before, after, weight, open_ends.tolist())
         if corrected is None:
             return None
         values = np.array(corrected, dtype=np.int64)
     return values[position]
+
+
+def _in_order(
+    x: list[int], before: IntArray, after: IntArray, weight: IntArray
+) -> list[int] | None:
+    """Correct every label once, after all that it depends on; None if some depend on themselves."""
+    x = x.copy()
+    order = np.argsort(before, kind="stable")
+    first = np.searchsorted(before[order], np.arange(len(x) + 1)).tolist()
+    targets, weights = after[order].tolist(), weight[order].tolist()
+    waits = np.bincount(after, minlength=len(x))
+    ready, left, waits = np.flatnonzero(waits == 0).tolist(), len(x), waits.tolist()
+    while ready:
+        u = ready.pop()
+        left -= 1
+        for edge in range(first[u], first[u + 1]):
+            v, label = targets[edge], x[u] + weights[edge]
+            if label > x[v]:  # noqa: PLR1730, as above
+                x[v] = label
+            waits[v] -= 1
+            if not waits[v]:
+                ready.append(v)
+    return None if left else x
 
 
 def _sweep(

@@ -7,16 +7,15 @@ ReduceScatter followed by an AllGather between GPUs would carry it almost twice.
 """
 
 from functools import partial
-from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicast import Tables
+from teccl.construct.passages import joined_ways
 from teccl.construct.plan import Plan
 from teccl.construct.reversal import reducing_switches, reversed_plan
-from teccl.topology import Topology
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -65,7 +64,7 @@ def _shortest_trees(
             used = _branches(instance, source, table.sets[goal])
             if used is None:
                 return None
-            trees[source, goal] = _joined(instance, used, joints)
+            trees[source, goal] = joined_ways(instance, used.tolist(), joints)
         tree = trees[source, goal]
         rows = np.zeros((len(tree), 5), dtype=np.int64)
         rows[:, 0], rows[:, 1], rows[:, 4] = chunk, tree[:, 0], tree[:, 2]
@@ -110,36 +109,3 @@ def _entries(instance: Instance, source: int) -> IntArray:
     # The first of equals: later ones are overwritten by it.
     via[routes.dst[tight[::-1]]] = tight[::-1]
     return via
-
-
-def _joined(instance: Instance, tree: IntArray, joints: BoolArray) -> IntArray:
-    """Return rows (route, passage, shared): ways that part in a joint are one passage.
-
-    A passage is a tree that runs at one time, so that it enters no node twice and uses no shared
-    capacity twice.
-    """
-    topology, ways = instance.problem.topology, instance.routes.ways()
-    ordered = sorted(tree.tolist(), key=lambda route: ways[route])
-    rows: list[tuple[int, int, int]] = []
-    taken: set[int | str] = set()
-    for before, route in pairwise([None, *ordered]):
-        shared = 0 if before is None else _common(ways[before], ways[route])
-        own = _taken(topology, ways[route][shared:])
-        if not shared or own & taken or not joints[topology.link_dst[ways[route][shared - 1]]]:
-            shared, taken, own = 0, set(), _taken(topology, ways[route])
-        taken |= own
-        passage = rows[-1][1] + (shared == 0) if rows else 0
-        rows.append((route, passage, shared))
-    return np.array(rows, dtype=np.int64).reshape(-1, 3)
-
-
-def _taken(topology: Topology, links: tuple[int, ...]) -> set[int | str]:
-    """Return nodes that links enter and the shared capacities that they use."""
-    found: set[int | str] = {int(topology.link_dst[link]) for link in links}
-    return found.union(*(topology.links[link].shares for link in links))
-
-
-def _common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
-    """Number of links with which both ways begin."""
-    differs = [i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b]
-    return differs[0] if differs else min(len(one), len(other))

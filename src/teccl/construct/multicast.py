@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from teccl._graphs import strong_components
 from teccl.construct.instance import Instance, IntArray
+from teccl.construct.passages import may_join
 from teccl.construct.plan import Plan
-from teccl.problem import SwitchMode, Transit
 
 MAX_LEVELS = 5
 
@@ -101,25 +101,13 @@ def greedy(
         tables.route_level,
         tables.cluster,
         np.zeros((*tables.cluster.shape, num_chunks), dtype=np.int32),
-        join and _may_join(instance),
+        join and may_join(instance),
         thrifty,
         longest_first,
         2**61 if deadline is None else deadline,
         seed + 1,
     )
     return None if finish < 0 else Plan(rows=rows, finish=int(finish))
-
-
-def _may_join(instance: Instance) -> bool:
-    """Whether one passage may serve several outputs of a switch.
-
-    A circuit goes at the rate of its slowest link; where links differ, one that joins could slow
-    down the others, which are booked already.
-    """
-    problem = instance.problem
-    copies = problem.switch is SwitchMode.COPY and problem.copy
-    circuits = problem.transit is Transit.CUT_THROUGH
-    return copies and not (circuits and len(np.unique(instance.hold)) > 1)
 
 
 def _clusters(instance: Instance) -> tuple[IntArray, IntArray]:

@@ -10,17 +10,19 @@ where a transfer holds several ports at once, all periods are scheduled serially
 from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray, without_long_ways
 from teccl.construct.multicast import Tables
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.tasks import (
-    Precedence,
     Tasks,
     depths,
     finish_time,
+    incoming,
     justify_serially,
     precedence,
     replay_tasks,
@@ -31,25 +33,44 @@ from teccl.construct.trees import laid_plan
 from teccl.demand import Demand
 from teccl.problem import Problem
 
-# Trees in a period: enough that whole chunks balance the links to about one per cent.
+# Trees in a period: enough that whole chunks balance the links to about one per cent. A switched
+# period is not repeated in time, so that more trees cost no latency.
 PERIOD_TREES = 128
-# Share of a period by which the next one is put off in serial scheduling, and how much more urgent
-# the beginnings of long ways are: found by trial, the rest of the work fills the holes.
-PERIOD_SHARE = 0.95
+SWITCHED_PERIOD_TREES = 512
+# How much more urgent the beginnings of long ways are in serial scheduling than later pieces.
 TAIL_WEIGHT = 2
-JUSTIFICATIONS = 4
-# Price of a hop's time against that of load when trees are laid: low balances, high keeps short.
-DIRECT_LENGTH_WEIGHTS = (0.1, 1e-6)
-SWITCHED_LENGTH_WEIGHTS = (0.3,)
-PASSES = 20
+JUSTIFICATIONS = 3
+
+
+class _Laying(NamedTuple):
+    """How trees are laid: the price of a hop's time, how steep that of load is, what to aim at.
+
+    A low price of time balances well, a high one keeps trees short; `aim` is a share of the bound
+    and `stretch` how much longer than the longest of the shortest trees others may be.
+    """
+
+    length_weight: float
+    steepness: float = 30.0
+    aim: float = 1.0
+    stretch: float = np.inf
+
+
+# Found by trial: aiming below the bound takes up trees again that are good enough already, and
+# long trees fill and empty the pipeline slowly, but may be what it takes to balance the links.
+DIRECT_LAYINGS = (_Laying(0.1), _Laying(1e-6))
+SWITCHED_LAYINGS = (_Laying(0.3, 60.0, 0.98, 1.2), _Laying(0.3, 60.0, 0.98))
+# Load above the bound with which other trees are laid instead, through switches.
+BALANCED = 1.03
+# Routes that are looked at in all passes over the trees, and the fewest and most passes.
+LAYING_WORK = 12_000_000
+PASSES = (8, 40)
 
 
 def period_pieces(problem: Problem) -> int:
     """Pieces per block in a period, a power of two."""
     blocks = max(1, len(problem.chunks) // problem.num_chunks)
     pieces = 1
-    # A switched period is not repeated in time, so that more trees cost no latency.
-    trees = PERIOD_TREES * (2 if problem.topology.num_switches else 1)
+    trees = SWITCHED_PERIOD_TREES if problem.topology.num_switches else PERIOD_TREES
     while pieces * blocks < trees:
         pieces *= 2
     return pieces
@@ -76,22 +97,55 @@ def repeated_plans(instance: Instance, *, target: int, seed: int = 0) -> Iterato
     unit = _one_period(instance, pieces)
     goal = target * pieces / instance.problem.num_chunks
     tables = Tables.build(unit)
-    direct = bool(np.all(np.diff(unit.routes.res_start) == 1))
-    for length_weight in DIRECT_LENGTH_WEIGHTS if direct else SWITCHED_LENGTH_WEIGHTS:
-        trees = laid_plan(
-            unit,
-            tables,
-            target=max(1.0, goal),
-            seed=seed,
-            length_weight=length_weight,
-            passes=PASSES,
-        )
+    if bool(np.all(np.diff(unit.routes.res_start) == 1)):
+        for laying in DIRECT_LAYINGS:
+            trees = _trees(unit, tables, laying, goal, seed)
+            if trees is not None:
+                yield _in_phases(instance, unit, trees)
+        return
+    plan = _switched_plan(instance, unit, tables, goal, seed)
+    if plan is not None:
+        yield plan
+
+
+def _switched_plan(
+    instance: Instance, unit: Instance, tables: Tables, goal: float, seed: int
+) -> Plan | None:
+    """Repeat the first trees that balance well, or those that balance best."""
+    best: tuple[float, Plan] | None = None
+    for laying in SWITCHED_LAYINGS:
+        trees = _trees(unit, tables, laying, goal, seed)
         if trees is None:
-            return
-        if direct:
-            yield _in_phases(instance, unit, trees)
-        else:
-            yield _in_turns(instance, unit, trees, goal)
+            return None
+        load = float(_loads(unit, trees).sum(axis=0).max())
+        best = (load, trees) if best is None or load < best[0] else best
+        if load <= BALANCED * goal:
+            break
+    return None if best is None else _in_turns(instance, unit, best[1], goal)
+
+
+def _trees(unit: Instance, tables: Tables, laying: _Laying, goal: float, seed: int) -> Plan | None:
+    work = LAYING_WORK // (len(unit.problem.chunks) * len(unit.routes))
+    return laid_plan(
+        unit,
+        tables,
+        target=max(1.0, laying.aim * goal),
+        seed=seed,
+        steepness=laying.steepness,
+        passes=min(max(work, PASSES[0]), PASSES[1]),
+        length_weight=laying.length_weight,
+        join=True,
+        stretch=laying.stretch,
+    )
+
+
+def _loads(unit: Instance, trees: Plan) -> npt.NDArray[np.float64]:
+    """Time for which each tree holds each resource."""
+    tasks = tasks_of_plan(unit, trees)
+    owner = np.repeat(tasks.chunk, np.diff(tasks.res_start))
+    load = np.zeros((len(unit.problem.chunks), unit.num_resources))
+    np.add.at(load, (owner, tasks.res), tasks.res_hold / unit.slots[tasks.res])
+    return load
 
 
 def _one_period(instance: Instance, pieces: int) -> Instance:
@@ -134,7 +188,7 @@ def _phases(unit: Instance, tasks: Tasks, period: int) -> IntArray:
         tasks.res_hold,
         by_depth,
         tasks.reduce,
-        *_incoming(order),
+        *incoming(order),
         order.next_start,
         order.next_task,
         order.next_lag,
@@ -145,34 +199,39 @@ def _phases(unit: Instance, tasks: Tasks, period: int) -> IntArray:
     return times
 
 
-def _incoming(order: Precedence) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the waits of each task: CSR list of the tasks it waits for, with their lags."""
-    count = len(order.waits)
-    before = np.repeat(np.arange(count), np.diff(order.next_start))
-    by_task = np.argsort(order.next_task, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(order.waits)]).astype(np.int64)
-    return starts, before[by_task], order.next_lag[by_task]
-
-
 def _in_turns(instance: Instance, unit: Instance, trees: Plan, goal: float) -> Plan:
-    """Schedule all periods serially, each one's long ways before the next one's, and justify."""
+    """Schedule all periods serially, one tree's beginnings before the next one's, and justify."""
     time = np.zeros(len(trees.rows), dtype=np.int64)
     plan = _repeat(instance, unit, trees, time, 0)
     tasks = tasks_of_plan(instance, plan)
     chunks = len(unit.problem.chunks)
     pieces, all_pieces = unit.problem.num_chunks, instance.problem.num_chunks
     block, piece = np.divmod(tasks.chunk, all_pieces)
-    turn = np.random.Generator(np.random.PCG64(0)).permutation(chunks)
+    turn = _spread(unit, trees)
     place = piece // pieces + turn[block * pieces + piece % pieces] / chunks
-    key = (place * (PERIOD_SHARE * goal)).astype(np.int64)
     order = precedence(instance, tasks)
-    key -= TAIL_WEIGHT * task_tails(tasks, order)
+    key = (place * goal).astype(np.int64) - TAIL_WEIGHT * task_tails(tasks, order)
     start = justify_serially(instance, tasks, key=key, rounds=JUSTIFICATIONS, order=order)
     return with_starts(plan, start, finish_time(tasks, start))
 
 
+def _spread(unit: Instance, trees: Plan) -> IntArray:
+    """Place of each tree in an order every stretch of which loads all resources in proportion."""
+    load = _loads(unit, trees)
+    share = load.sum(axis=0) / len(load)
+    place = np.full(len(load), -1)
+    ahead = np.zeros(unit.num_resources)
+    for number in range(len(load)):
+        left = np.flatnonzero(place < 0)
+        excess = ((ahead + load[left] - share) ** 2).sum(axis=1)
+        best = left[np.argmin(excess)]
+        place[best] = number
+        ahead += load[best] - share
+    return place
+
+
 def _repeat(instance: Instance, unit: Instance, trees: Plan, time: IntArray, period: int) -> Plan:
-    """Repeat a period's rows, one transfer each, for all pieces."""
+    """Repeat a period's rows for all pieces."""
     pieces, all_pieces = unit.problem.num_chunks, instance.problem.num_chunks
     copies = all_pieces // pieces
     number = np.repeat(np.arange(copies), len(trees.rows))
@@ -180,6 +239,6 @@ def _repeat(instance: Instance, unit: Instance, trees: Plan, time: IntArray, per
     block, piece = np.divmod(rows[:, 0], pieces)
     rows[:, 0] = block * all_pieces + number * pieces + piece
     rows[:, 2] = np.tile(time, copies) + number * period
-    rows[:, 3] = np.arange(len(rows))
+    rows[:, 3] += number * (1 + int(trees.rows[:, 3].max()))
     reduce = None if trees.reduce is None else np.tile(trees.reduce, copies)
     return Plan(rows=rows, reduce=reduce)

@@ -7,6 +7,7 @@ import numpy as np
 
 from teccl.construct.instance import Instance, IntArray, concatenated_ranges
 from teccl.construct.multicast import Tables
+from teccl.construct.passages import leads
 from teccl.construct.plan import Plan, single_rows
 
 
@@ -39,6 +40,7 @@ def delivery_paths(
         routes.src,
         routes.dst,
         routes.length,
+        *leads(instance, join=False),
         routes.res_start,
         routes.res,
         routes.res_hold,
@@ -53,6 +55,7 @@ def delivery_paths(
         steepness,
         6,
         seed,
+        np.inf,
     )
     if not np.isfinite(peak):
         return None

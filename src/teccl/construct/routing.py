@@ -13,13 +13,34 @@ def _price(load, target, steepness):
 
 
 @nb.njit(cache=True)
-def _charge(via, sign, res_start, res, hold, load, price, target, steepness):
+def _charge(via, sign, lead, ways, market):
     """Add (or take away) the load of a tree's routes and set the prices anew."""
+    own_start, res_start, res, hold, used = ways
+    load, price, target, steepness = market
     for v in range(len(via)):
-        if via[v] >= 0:
-            for i in range(res_start[via[v]], res_start[via[v] + 1]):
+        r = via[v]
+        if r >= 0:
+            for i in range(_begin(r, lead, own_start, used, res_start), res_start[r + 1]):
                 load[res[i]] += sign * hold[i]
                 price[res[i]] = _price(load[res[i]], target, steepness)
+            if lead[r] >= 0:
+                used[lead[r]] = True
+    _forget(via, lead, used)
+
+
+@nb.njit(cache=True)
+def _begin(route, lead, own_start, used, res_start):
+    """Place of the first resource that a route pays for: its lead may be paid for already."""
+    if lead[route] >= 0 and used[lead[route]]:
+        return own_start[route]
+    return res_start[route]
+
+
+@nb.njit(cache=True)
+def _forget(via, lead, used):
+    for v in range(len(via)):
+        if via[v] >= 0 and lead[via[v]] >= 0:
+            used[lead[via[v]]] = False
 
 
 @nb.njit(cache=True)
@@ -34,9 +55,9 @@ def _is_overloaded(via, res_start, res, load, target):
 
 
 @nb.njit(cache=True)
-def _cost(route, res_start, res, hold, price):
+def _cost(begin, end, res, hold, price):
     cost = 0.0
-    for i in range(res_start[route], res_start[route + 1]):
+    for i in range(begin, end):
         cost += hold[i] * price[res[i]]
     return cost
 
@@ -64,6 +85,8 @@ def lay_trees(
     route_src,
     route_dst,
     route_length,
+    lead,
+    own_start,
     res_start,
     res,
     res_hold,
@@ -78,6 +101,7 @@ def lay_trees(
     steepness,
     passes,
     seed,
+    stretch,
 ):
     """Lay a tree between every root and its goal nodes so that the fullest resource is least full.
 
@@ -86,7 +110,9 @@ def lay_trees(
     trees lead from the root; inward ones to it. With `paired` every root gets an inward tree
     (side 0) and an outward one (side 1), and the root itself may move among its goal nodes.
     `blend` one makes every branch a cheapest path, zero the whole tree cheap. Nodes that are no
-    goal may pass data on where `may_relay` says so.
+    goal may pass data on where `may_relay` says so. Routes of an outward tree with the same `lead`,
+    the link into a switch that copies, hold it once: all but one pay from `own_start` on. Trees of
+    later passes are no longer than `stretch` times the longest of the first.
 
     Returns per tree, side and node the route that joins the node to the tree on the root's side,
     -1 where none, and the load of the fullest resource; infinite when a goal is out of reach.
@@ -101,12 +127,17 @@ def lay_trees(
     for i in range(len(res)):
         hold[i] = res_hold[i] / slots[res[i]]
     price = np.full(len(slots), _price(0.0, target, steepness))
+    alone = np.full(len(lead), -1)
+    used = np.zeros(len(slots), dtype=np.bool_)
+    ways = own_start, res_start, res, hold, used
+    market = load, price, target, steepness
     best_load = np.inf
     best_trees = trees.copy()
     state = np.uint64(seed * 2654435761 + 88172645463325252)
     order = np.arange(num)
     scratch = np.full((sides, num_nodes), -1, dtype=np.int32)
     chosen = np.full((sides, num_nodes), -1, dtype=np.int32)
+    longest = np.zeros(sides)
     for iteration in range(passes):
         state = _shuffle(order, state)
         for index in range(num):
@@ -118,7 +149,8 @@ def lay_trees(
                 if not over:
                     continue
             for side in range(sides):
-                _charge(trees[k, side], -1.0, res_start, res, hold, load, price, target, steepness)
+                shared = lead if _leads_away(side, sides, outward) else alone
+                _charge(trees[k, side], -1.0, shared, ways, market)
             best_cost, best_root = np.inf, roots[k]
             wanted = goals[goal[k]]
             tries = 3 if paired and iteration > 0 else 1
@@ -132,8 +164,9 @@ def lay_trees(
                     candidate = places[np.int64(state % np.uint64(len(places)))]
                 cost = 0.0
                 for side in range(sides):
-                    away = outward if sides == 1 else side == 1
-                    cost += _grow_tree(
+                    away = _leads_away(side, sides, outward)
+                    shared = lead if away else alone
+                    paid, reach = _grow_tree(
                         candidate,
                         away,
                         wanted,
@@ -141,39 +174,46 @@ def lay_trees(
                         route_src,
                         route_dst,
                         route_length,
-                        res_start,
-                        res,
-                        hold,
+                        shared,
+                        ways,
                         price,
                         out_start if away else in_start,
                         out_routes if away else in_routes,
                         blend,
                         length_weight if iteration > 0 else 1.0 + length_weight,
                         1.0 if iteration > 0 else 0.0,
+                        stretch * longest[side] if iteration > 0 else np.inf,
                         scratch[side],
                     )
+                    cost += paid
+                    if iteration == 0:
+                        longest[side] = max(longest[side], reach)
                     # The first side's load counts when the second grows.
-                    _charge(
-                        scratch[side], 1.0, res_start, res, hold, load, price, target, steepness
-                    )
+                    _charge(scratch[side], 1.0, shared, ways, market)
                 for side in range(sides):
-                    _charge(
-                        scratch[side], -1.0, res_start, res, hold, load, price, target, steepness
-                    )
+                    shared = lead if _leads_away(side, sides, outward) else alone
+                    _charge(scratch[side], -1.0, shared, ways, market)
                 if cost < best_cost or attempt == 0:
                     best_cost, best_root = cost, candidate
                     chosen[:] = scratch
-            if best_cost == np.inf:
+            if best_cost < np.inf:
+                roots[k] = best_root
+                trees[k] = chosen
+            elif iteration == 0:
                 return best_trees, roots, np.inf
-            roots[k] = best_root
-            trees[k] = chosen
             for side in range(sides):
-                _charge(chosen[side], 1.0, res_start, res, hold, load, price, target, steepness)
+                shared = lead if _leads_away(side, sides, outward) else alone
+                _charge(trees[k, side], 1.0, shared, ways, market)
         peak = load.max()
         if peak < best_load * (1 - 1e-9):
             best_load = peak
             best_trees[:] = trees
     return best_trees, roots, best_load
+
+
+@nb.njit(cache=True)
+def _leads_away(side, sides, outward):
+    return outward if sides == 1 else side == 1
 
 
 @nb.njit(cache=True)
@@ -185,18 +225,22 @@ def _grow_tree(
     route_src,
     route_dst,
     route_length,
-    res_start,
-    res,
-    hold,
+    lead,
+    ways,
     price,
     adjacent_start,
     adjacent,
     blend,
     length_weight,
     load_weight,
+    farthest,
     via,
 ):
-    """Grow one tree by cheapest additions, then cut branches without a goal; returns its cost."""
+    """Grow one tree by cheapest additions, then cut branches without a goal.
+
+    Returns its cost, infinite when a goal is out of reach, and the time to its farthest goal.
+    """
+    own_start, res_start, res, hold, used = ways
     num_nodes = len(via)
     inside = np.zeros(num_nodes, dtype=np.bool_)
     best = np.full(num_nodes, np.inf)
@@ -219,9 +263,11 @@ def _grow_tree(
                 v = route_dst[r] if outward else route_src[r]
                 if inside[v] or not (wanted[v] or may_relay[v]):
                     continue
+                if far[u] + route_length[r] > farthest:
+                    continue
                 cost = blend * paid[u]
                 if load_weight > 0.0:
-                    cost += load_weight * _cost(r, res_start, res, hold, price)
+                    cost += load_weight * _cost(res_start[r], res_start[r + 1], res, hold, price)
                 cost += length_weight * (far[u] + route_length[r])
                 if cost < best[v]:
                     best[v] = cost
@@ -231,11 +277,13 @@ def _grow_tree(
             if not inside[v] and entry[v] >= 0 and (u < 0 or best[v] < best[u]):
                 u = v
         if u < 0:
-            return np.inf
+            _forget(via, lead, used)
+            return np.inf, np.inf
         r = entry[u]
         near = route_src[r] if outward else route_dst[r]
         if load_weight > 0.0:
-            paid[u] = paid[near] + load_weight * _cost(r, res_start, res, hold, price)
+            begin = _begin(r, lead, own_start, used, res_start)
+            paid[u] = paid[near] + load_weight * _cost(begin, res_start[r + 1], res, hold, price)
         far[u] = far[near] + route_length[r]
         via[u] = r
         inside[u] = True
@@ -243,15 +291,38 @@ def _grow_tree(
         count += 1
         if wanted[u]:
             left -= 1
-    total = 0.0
+        if lead[r] >= 0 and not used[lead[r]]:
+            # Others may now join the passage, which costs them less.
+            used[lead[r]] = True
+            for i in range(adjacent_start[near], adjacent_start[near + 1]):
+                q = adjacent[i]
+                v = route_dst[q]
+                if lead[q] != lead[r] or inside[v] or not (wanted[v] or may_relay[v]):
+                    continue
+                if far[near] + route_length[q] > farthest:
+                    continue
+                cost = blend * paid[near] + length_weight * (far[near] + route_length[q])
+                if load_weight > 0.0:
+                    cost += load_weight * _cost(own_start[q], res_start[q + 1], res, hold, price)
+                if cost < best[v]:
+                    best[v] = cost
+                    entry[v] = q
+    _forget(via, lead, used)
+    total, reach = 0.0, 0.0
     needed = np.zeros(num_nodes, dtype=np.bool_)
     for index in range(count - 1, -1, -1):
         v = sequence[index]
+        r = via[v]
         if wanted[v] or needed[v]:
-            near = route_src[via[v]] if outward else route_dst[via[v]]
+            near = route_src[r] if outward else route_dst[r]
             needed[near] = True
-            total += _cost(via[v], res_start, res, hold, price)
-            total += length_weight * route_length[via[v]]
+            begin = _begin(r, lead, own_start, used, res_start)
+            total += _cost(begin, res_start[r + 1], res, hold, price)
+            total += length_weight * route_length[r]
+            reach = max(reach, far[v])
+            if lead[r] >= 0:
+                used[lead[r]] = True
         else:
             via[v] = -1
-    return total
+    _forget(via, lead, used)
+    return total, reach

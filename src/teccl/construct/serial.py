@@ -5,6 +5,9 @@ import numpy as np
 
 from teccl.construct.kernels import _heap_pop, _heap_push
 
+# Sweeps after which times that still move are taken to move for ever.
+_MAX_SWEEPS = 200
+
 
 @nb.njit(cache=True)
 def _first_ending_after(ends, low, high, time):
@@ -110,3 +113,29 @@ def serial_schedule(
             if waits[s] == 0:
                 size = _heap_push(keys, values, size, key[s], s)
     return start
+
+
+@nb.njit(cache=True)
+def settle(sequence, wait_start, wait_task, wait_lag, res_start, ahead_task, ahead_lag, release):
+    """Return the earliest start of every task when all resources keep their order.
+
+    A task starts once everything it waits for has come and whatever is `ahead` of it on its
+    resources, -1 for nothing, has gone on. `sequence` is about the order of the starts; where it is
+    not, further sweeps mend that. All starts are -1 if many do not.
+    """
+    start = release.copy()
+    for _ in range(_MAX_SWEEPS):
+        moved = False
+        for t in sequence:
+            now = start[t]
+            for i in range(wait_start[t], wait_start[t + 1]):
+                now = max(now, start[wait_task[i]] + wait_lag[i])
+            for i in range(res_start[t], res_start[t + 1]):
+                if ahead_task[i] >= 0:
+                    now = max(now, start[ahead_task[i]] + ahead_lag[i])
+            if now > start[t]:
+                start[t] = now
+                moved = True
+        if not moved:
+            return start
+    return np.full_like(start, -1)

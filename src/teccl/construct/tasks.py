@@ -1,12 +1,15 @@
 """Tasks: transfers with the transfers they wait for, from plans and back to schedules."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray, concatenated_ranges
 from teccl.construct.plan import Plan
+
+# Times that differ by less than this part of a chunk's time on a link differ by rounding.
+ROUNDING = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +75,7 @@ def tasks_of_plan(instance: Instance, plan: Plan) -> Tasks:
     route, shared = rows[:, 1], rows[:, 4]
     begin, end = own_links(instance, rows, reduce)
     hop, hop_owner = concatenated_ranges(begin, end), np.repeat(task_of_row, end - begin)
-    begin, end = _own_resources(instance, begin, end)
+    begin, end = resource_places(instance, begin, end)
     res, res_owner = concatenated_ranges(begin, end), np.repeat(task_of_row, end - begin)
     # The rows of a passage begin at one GPU, unless it brings contributions together.
     begins = np.flatnonzero((np.diff(task_of_row, prepend=-1) > 0) | (reduce & (shared > 0)))
@@ -251,8 +254,13 @@ def justify_serially(
     """
     from teccl.construct.serial import serial_schedule
 
-    length, mirrored, arcs = _mirror(tasks, order)
     quantum, num = _quanta(instance, tasks), instance.num_resources
+    exact, needs = tasks, order
+    tasks, order = _aligned(tasks, order, quantum)
+    length, (starts, res, offset, hold), arcs = _mirror(tasks, order)
+    # Backwards, offsets count from the end, which lies in another phase.
+    offset = _in_phase(res, offset, np.repeat(quantum, np.diff(starts)))
+    mirrored = starts, res, offset, hold
     columns, forward = _resource_columns(tasks), _arcs(order)
     start = best = serial_schedule(*columns, *forward, order.release, key, quantum, num)
     anytime = np.zeros_like(order.release)
@@ -264,7 +272,71 @@ def justify_serially(
         start = serial_schedule(*columns, *forward, order.release, late, quantum, num)
         if finish_time(tasks, start) < finish_time(tasks, best):
             best = start
-    return best
+    return _settled(instance, exact, needs, best)
+
+
+def _settled(instance: Instance, tasks: Tasks, order: Precedence, start: IntArray) -> IntArray:
+    """Return exact starts for tasks in the order of starts that are right up to rounding."""
+    from teccl.construct.serial import settle
+
+    owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))
+    by_begin = np.lexsort((start[owner] + tasks.res_offset, tasks.res))
+    before, after = by_begin[:-1], by_begin[1:]
+    is_next = tasks.res[before] == tasks.res[after]
+    before, after = before[is_next], after[is_next]
+    ahead_task, ahead_lag = np.full(len(owner), -1), np.zeros(len(owner), dtype=np.int64)
+    ahead_task[after] = owner[before]
+    ahead_lag[after] = tasks.res_offset[before] + tasks.res_hold[before] - tasks.res_offset[after]
+    exact: IntArray = settle(
+        np.argsort(start, kind="stable"),
+        *incoming(order),
+        tasks.res_start,
+        ahead_task,
+        ahead_lag,
+        order.release,
+    )
+    return exact if exact.min(initial=0) >= 0 else replay_tasks(instance, tasks, key=start)
+
+
+def incoming(order: Precedence) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the waits of each task: CSR list of the tasks it waits for, with their lags."""
+    count = len(order.waits)
+    before = np.repeat(np.arange(count), np.diff(order.next_start))
+    by_task = np.argsort(order.next_task, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(order.waits)]).astype(np.int64)
+    return starts, before[by_task], order.next_lag[by_task]
+
+
+def _aligned(tasks: Tasks, order: Precedence, quantum: IntArray) -> tuple[Tasks, Precedence]:
+    """Let what is a whole number of quanta but for rounding be exactly that.
+
+    Times are whole picoseconds, and a link half as fast holds a chunk for twice as long but for
+    one: without this every transfer over it would leave a gap that no other fits into. The result
+    keeps to the links' limits up to rounding, which placing it again mends.
+    """
+    each = np.repeat(quantum, np.diff(tasks.res_start))
+    whole = np.maximum(1, (tasks.res_hold + each // 2) // each) * each
+    is_whole = np.abs(whole - tasks.res_hold) * ROUNDING <= each
+    aligned = replace(
+        tasks,
+        res_hold=np.where(is_whole, whole, tasks.res_hold),
+        res_offset=_in_phase(tasks.res, tasks.res_offset, each),
+    )
+    return aligned, replace(order, next_lag=order.next_lag - quantum[order.next_task] // ROUNDING)
+
+
+def _in_phase(res: IntArray, offset: IntArray, quantum: IntArray) -> IntArray:
+    """Give offsets on one resource that differ by whole quanta but for rounding one remainder."""
+    slack = quantum // ROUNDING
+    phase = (offset + slack) % quantum
+    by_phase = np.lexsort((phase, res))
+    ordered = phase[by_phase]
+    is_new = np.diff(ordered, prepend=0) > slack[by_phase]
+    is_new |= np.diff(res[by_phase], prepend=-1) != 0
+    first = np.maximum.accumulate(np.where(is_new, np.arange(len(res)), 0))
+    common = np.empty_like(phase)
+    common[by_phase] = ordered[first]
+    return offset + common - phase
 
 
 def _quanta(instance: Instance, tasks: Tasks) -> IntArray:
@@ -363,7 +435,9 @@ def own_links(
     return begin, end
 
 
-def _own_resources(instance: Instance, begin: IntArray, end: IntArray) -> tuple[IntArray, IntArray]:
+def resource_places(
+    instance: Instance, begin: IntArray, end: IntArray
+) -> tuple[IntArray, IntArray]:
     """Where the resources of some links of routes stand: each link itself and what it shares."""
     topology = instance.problem.topology
     if not topology.shared:

@@ -6,6 +6,7 @@ import numpy as np
 
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicast import Tables
+from teccl.construct.passages import leads, may_join, with_passages
 from teccl.construct.plan import Plan, single_rows
 from teccl.problem import Problem
 from teccl.reachability import Reach
@@ -20,6 +21,8 @@ def laid_plan(
     steepness: float = 30.0,
     passes: int = 6,
     length_weight: float = 1e-3,
+    join: bool = False,
+    stretch: float = np.inf,
 ) -> Plan | None:
     """Lay trees for every chunk, without times; None when some destination is out of reach.
 
@@ -35,18 +38,24 @@ def laid_plan(
         How fast prices grow as loads come near the target; zero ignores loads.
     length_weight
         Price of time on the way, against that of load.
+    join
+        Whether a copy may leave a switch by several links at once, where the problem allows it.
+    stretch
+        How much longer than the longest of the shortest trees a balanced one may be.
     """
-    weights = (length_weight, target, steepness, passes, seed)
+    join = join and may_join(instance)
+    weights = (length_weight, target, steepness, passes, seed, stretch)
     parts = []
     kinds = _kinds(instance.problem)
     if kinds is None:
         return None
     for kind in kinds:
-        part = _laid(instance, tables, kind, weights)
+        part = _laid(instance, tables, kind, weights, join=join)
         if part is None:
             return None
         parts.append(part)
-    return _joined(parts)
+    plan = _joined(parts)
+    return with_passages(instance, plan) if join else plan
 
 
 class _Kind(NamedTuple):
@@ -100,7 +109,9 @@ def _laid(
     instance: Instance,
     tables: Tables,
     kind: _Kind,
-    weights: tuple[float, float, float, int, int],
+    weights: tuple[float, float, float, int, int, float],
+    *,
+    join: bool,
 ) -> Plan | None:
     from teccl.construct.routing import lay_trees
 
@@ -123,6 +134,7 @@ def _laid(
         routes.src,
         routes.dst,
         routes.length,
+        *leads(instance, join=join),
         routes.res_start,
         routes.res,
         routes.res_hold,
