@@ -22,6 +22,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 success, 1 no schedule, 2 bad input or usage, 3 failed verification, 130 interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if argv is None:
+        from teccl.cli.startup import collect_seldom
+
+        collect_seldom()
     try:
         from teccl.cli.app import run
 

@@ -79,6 +79,7 @@ def export(  # noqa: PLR0917, the command line gives names
 ) -> None:
     """Turn a schedule into a proven program for a GPU runtime, or into a trace."""
     from teccl.cli.output import emit, emit_json
+    from teccl.cli.startup import load_numba_alone
     from teccl.exporters import TARGETS, find_target
     from teccl.exporters import export as export_schedule
     from teccl.exporters.model import ExportOptions
@@ -88,8 +89,10 @@ def export(  # noqa: PLR0917, the command line gives names
         raise UsageError(f"missing --to; give one of {', '.join(TARGETS)}")
     target = find_target(to, ExportOptions())
     path = check_output(output, target.suffixes)
+    schedule = Schedule.load(file)
+    load_numba_alone()
     made = export_schedule(
-        Schedule.load(file),
+        schedule,
         to=to,
         path=path,
         in_place=in_place,

@@ -21,9 +21,11 @@ def verify_program(file: str, runtime: str | None, *, as_json: bool, quiet: bool
     from teccl._collect import collection_paused
     from teccl._files import naming, read_text
     from teccl.cli.output import emit, emit_json
+    from teccl.cli.startup import load_numba_alone
     from teccl.errors import ProgramError
     from teccl.programs import prove_text
 
+    load_numba_alone()
     path = Path(file)
     with naming(path, ProgramError), collection_paused():
         proofs = prove_text(read_text(path, ProgramError), runtime=runtime)

@@ -165,7 +165,7 @@ def _run(
     quiet: bool,
 ) -> "Result":
     from teccl.cli.display import progress_display
-    from teccl.construct.warmup import load_numba_alone
+    from teccl.cli.startup import load_numba_alone
     from teccl.synthesis import solve as find_schedule
 
     load_numba_alone()

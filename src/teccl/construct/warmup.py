@@ -1,31 +1,11 @@
 """Loading the compiled kernels before the clock starts."""
 
-import sys
 from functools import cache
-from importlib import import_module
-from typing import Any
 
 from teccl.problem import Problem
 
 # A bound that any plan meets: the first one ends the search.
 _EASY = 2**60
-
-
-def load_numba_alone() -> None:
-    """Load numba without the BLAS that it looks for, for programs that own their process.
-
-    The search imports scipy.linalg, which takes longer than most solutions. No kernel here needs
-    BLAS, but a user's own compiled functions may: only the command line calls this.
-    """
-    name = "scipy.linalg.cython_blas"
-    modules: dict[str, Any] = sys.modules
-    if "numba.np.arraymath" in modules or name in modules:
-        return
-    modules[name] = None
-    try:
-        import_module("numba.np.arraymath")
-    finally:
-        del modules[name]
 
 
 def load_kernels(problem: Problem) -> None:
