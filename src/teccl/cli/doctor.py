@@ -4,7 +4,6 @@ import os
 import platform
 import shutil
 import sys
-from importlib import metadata
 from importlib.util import find_spec
 from typing import Any
 
@@ -70,6 +69,8 @@ def examine() -> dict[str, Any]:
 
 
 def _version(name: str) -> str | None:
+    from importlib import metadata
+
     try:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
