@@ -1,7 +1,6 @@
-"""What `auto` gives for well-known machines becomes programs: how many fit, and how fast."""
+"""What `auto` gives for well-known machines becomes programs: how many fit."""
 
 import re
-import time
 from dataclasses import replace
 
 import pytest
@@ -20,7 +19,6 @@ TOPOLOGIES = (
 )
 COLLECTIVES = ("allgather", "alltoall", "reducescatter", "allreduce")
 MOST_REFUSED = {"msccl": 6, "rccl": 16}
-MOST_SECONDS = 5
 
 
 def runs(text: str, target: str, seed: int = 0) -> None:
@@ -30,14 +28,12 @@ def runs(text: str, target: str, seed: int = 0) -> None:
     Interpreter(text, target, seed).run()
 
 
-def exported(schedule, target: str) -> tuple[str | None, str, float]:
-    """Return the program, or None and why not, and the processor's time."""
-    begin = time.process_time()
+def exported(schedule, target: str) -> tuple[str | None, str]:
+    """Return the program, or None and why not."""
     try:
-        text, reason = export(schedule, to=target).files[0].content, ""
+        return export(schedule, to=target).files[0].content, ""
     except ExportRefused as refusal:
-        text, reason = None, str(refusal)
-    return text, reason, time.process_time() - begin
+        return None, str(refusal)
 
 
 @pytest.mark.parametrize("target", MOST_REFUSED)
@@ -68,14 +64,13 @@ def test_the_interpreter_finds_what_is_wrong():
 
 
 def refused_then_fits(topology: str, collective: str, target: str, **options) -> None:
-    """Assert that a schedule is refused at once, and fits with the chunks that are named."""
+    """Assert that a schedule is refused, and fits with the chunks that are named."""
     schedule = solved(topology, collective, **options)
-    text, reason, seconds = exported(schedule, target)
+    text, reason = exported(schedule, target)
     assert text is None
-    assert seconds < MOST_SECONDS
     chunks = int(re.search(r"RCCL (?:takes|keeps) \d+; solve with --max-chunks (\d+)", reason)[1])
     assert chunks < schedule.problem.num_chunks
-    text, reason, _ = exported(solved(topology, collective, max_chunks=chunks), target)
+    text, reason = exported(solved(topology, collective, max_chunks=chunks), target)
     assert text is not None, reason
 
 
@@ -95,9 +90,6 @@ def test_far_too_many_chunks_are_refused():
 @pytest.mark.slow
 def test_what_auto_gives_fits():
     """Programs for 56 schedules run; the few refused ones do with the chunks that are named."""
-    # Kernels are loaded before the clock starts.
-    for target in MOST_REFUSED:
-        exported(solved("ring:gpus=4", "allreduce", chunks=2), target)
     refused = dict.fromkeys(MOST_REFUSED, 0)
     for topology in TOPOLOGIES:
         for collective in COLLECTIVES:
@@ -105,15 +97,12 @@ def test_what_auto_gives_fits():
                 schedule = teccl.solve(topology, collective, size=size).schedule
                 for target in MOST_REFUSED:
                     case = f"{topology} {collective} {size} {target}"
-                    text, reason, seconds = exported(schedule, target)
-                    if seconds > MOST_SECONDS:
-                        _, _, seconds = exported(schedule, target)
-                    assert seconds < MOST_SECONDS, case
+                    text, reason = exported(schedule, target)
                     if text is None:
                         refused[target] += 1
                         chunks = int(re.search(r"--max-chunks (\d+)", reason)[1])
                         fewer = teccl.solve(topology, collective, size=size, max_chunks=chunks)
-                        text, reason, _ = exported(fewer.schedule, target)
+                        text, reason = exported(fewer.schedule, target)
                         assert text is not None, f"{case}: {reason}"
                     runs(text, target)
     assert all(refused[target] <= most for target, most in MOST_REFUSED.items()), refused
