@@ -13,7 +13,6 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray, without_long_ways
 from teccl.construct.multicast import Tables
@@ -64,6 +63,8 @@ BALANCED = 1.03
 # Routes that are looked at in all passes over the trees, and the fewest and most passes.
 LAYING_WORK = 12_000_000
 PASSES = (8, 40)
+# Loads that are added up at most to put trees in order.
+SPREAD_WORK = 500_000_000
 
 
 def period_pieces(problem: Problem) -> int:
@@ -117,7 +118,7 @@ def _switched_plan(
         trees = _trees(unit, tables, laying, goal, seed)
         if trees is None:
             return None
-        load = float(_loads(unit, trees).sum(axis=0).max())
+        load = _fullest(unit, trees)
         best = (load, trees) if best is None or load < best[0] else best
         if load <= BALANCED * goal:
             break
@@ -139,13 +140,10 @@ def _trees(unit: Instance, tables: Tables, laying: _Laying, goal: float, seed: i
     )
 
 
-def _loads(unit: Instance, trees: Plan) -> npt.NDArray[np.float64]:
-    """Time for which each tree holds each resource."""
+def _fullest(unit: Instance, trees: Plan) -> float:
+    """Time for which all trees together hold the resource that they hold longest."""
     tasks = tasks_of_plan(unit, trees)
-    owner = np.repeat(tasks.chunk, np.diff(tasks.res_start))
-    load = np.zeros((len(unit.problem.chunks), unit.num_resources))
-    np.add.at(load, (owner, tasks.res), tasks.res_hold / unit.slots[tasks.res])
-    return load
+    return float(np.bincount(tasks.res, tasks.res_hold / unit.slots[tasks.res]).max())
 
 
 def _one_period(instance: Instance, pieces: int) -> Instance:
@@ -216,8 +214,17 @@ def _in_turns(instance: Instance, unit: Instance, trees: Plan, goal: float) -> P
 
 
 def _spread(unit: Instance, trees: Plan) -> IntArray:
-    """Place of each tree in an order every stretch of which loads all resources in proportion."""
-    load = _loads(unit, trees)
+    """Place of each tree in an order every stretch of which loads all resources in proportion.
+
+    Of very many any order does that about as well.
+    """
+    count = len(unit.problem.chunks)
+    if count**2 * unit.num_resources > SPREAD_WORK:
+        return np.random.Generator(np.random.PCG64(0)).permutation(count)
+    tasks = tasks_of_plan(unit, trees)
+    owner = np.repeat(tasks.chunk, np.diff(tasks.res_start))
+    load = np.zeros((count, unit.num_resources))
+    np.add.at(load, (owner, tasks.res), tasks.res_hold / unit.slots[tasks.res])
     share = load.sum(axis=0) / len(load)
     place = np.full(len(load), -1)
     ahead = np.zeros(unit.num_resources)
