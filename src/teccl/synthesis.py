@@ -64,7 +64,7 @@ POLISHED_GAP = 0.003
 LARGE_POLISHED_GAP = 0.02
 # A gap above which a period of trees is repeated, chunks that must have been worth trying before
 # unless the bound is many latencies, the most that it is repeated for, and how much larger than
-# others such a schedule may be.
+# others all such schedules together may be.
 REPEATED_GAP = 0.02
 REPEATED_CHUNKS = 8
 MANY_LATENCIES = 100
@@ -400,7 +400,8 @@ def _construct(search: Search) -> None:
     if level is not Effort.QUICK and search.request.chunks is not None:
         _construct_one(search, search.request.problem(search.request.chunks), level)
     elif level is not Effort.QUICK and search.best:
-        # Polishing mends what is nearly good, repeated trees serve where whole shares are wrong.
+        # Polishing mends what is nearly good, repeated trees serve where whole shares are wrong;
+        # what they make of something far off is not polished, which takes long and gains little.
         if search.is_within(FAR_GAP):
             _polish(search)
         _repeat(search)
@@ -430,7 +431,8 @@ def _repeat(search: Search) -> None:
         return
     with search.paused():
         load_all_kernels()
-    period = period_pieces(best.schedule.problem)
+    most = search.request.problem(search.most_chunks(MAX_REPEATED_CHUNKS))
+    period = period_pieces(most)
     for count in _repeated_counts(search, period):
         search.checkpoint()
         problem = search.request.problem(count)
@@ -455,14 +457,16 @@ def _repeated_counts(search: Search, period: int) -> list[int]:
     largest = max(search.best)
     sends = len(search.best[largest].schedule) / largest
     room = REPEATED_SIZE * search.most_sends / sends
-    count = 2 * period
-    while 2 * count <= min(room, search.most_chunks(MAX_REPEATED_CHUNKS)):
-        count *= 2
+    most = search.most_chunks(MAX_REPEATED_CHUNKS)
+    counts = [2 * period]
+    while 2 * counts[-1] <= min(room, most):
+        counts.append(2 * counts[-1])
     chosen = []
-    while count > period and count <= min(room, search.most_chunks(MAX_REPEATED_CHUNKS)):
+    for count in reversed(counts):
+        if count > min(room, most):
+            break
         chosen.append(count)
         room -= count
-        count //= 2
     return chosen
 
 

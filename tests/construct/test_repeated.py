@@ -14,6 +14,7 @@ from teccl.construct.instance import Instance
 from teccl.construct.multicast import Tables
 from teccl.construct.realise import realise
 from teccl.construct.repeated import can_repeat, period_pieces, repeated_plans
+from teccl.construct.serial import sequence_of, settle
 from teccl.construct.tasks import (
     Tasks,
     finish_time,
@@ -48,9 +49,10 @@ def assert_disjoint(tasks: Tasks, start: np.ndarray) -> None:
 @pytest.mark.parametrize("spec", ["ring:gpus=4", "dgx1", "star:gpus=4"])
 def test_repeated_plans_verify(spec: str, collective: str) -> None:
     """Whatever the fabric and the collective, a repeated period is a correct schedule."""
-    made = make_instance(spec, collective, "64MB", num_chunks=1)
+    made = make_instance(spec, collective, "64MB", num_chunks=1024)
     chunks = 2 * period_pieces(made.problem)
     made = make_instance(spec, collective, "64MB", num_chunks=chunks)
+    assert 2 * period_pieces(made.problem) == chunks
     assert can_repeat(made.problem)
     found = list(repeated_plans(made, target=bound_of(made)))
     assert found
@@ -72,7 +74,8 @@ def test_random_fabrics_verify(seed: int) -> None:
         is_small = network.num_gpus <= 16 and network.num_switches and not network.has_profiles
         if is_small and find_unreachable(problem) is None:
             break
-    made = Instance.build(replace(problem, num_chunks=2 * period_pieces(problem)))
+    pieces = period_pieces(replace(problem, num_chunks=1024))
+    made = Instance.build(replace(problem, num_chunks=2 * pieces))
     for plan in repeated_plans(made, target=bound_of(made)):
         assert plan.finish >= bound_of(made)
         assert not verify(realise(made, plan, method="construct"))
@@ -85,9 +88,18 @@ def test_a_slow_gpu_does_not_halve_an_allreduce() -> None:
     assert result.physical_gap <= 0.03
 
 
+def test_few_chunks_are_repeated_too() -> None:
+    """A limit on chunks makes periods shorter, it does not rule them out."""
+    slow = {"c0/gpu0:*": "50%"}
+    result = teccl.solve("dgx2", "allreduce", size="256MB", degrade=slow, max_chunks=48)
+    assert result.num_chunks == 32
+    assert result.physical_gap is not None
+    assert result.physical_gap <= 0.03
+
+
 def test_pieces_that_differ_are_not_repeated() -> None:
     """A period stands for all pieces only where these are alike and counts divide."""
-    made = make_instance("ring:gpus=4", "allgather", num_chunks=3)
+    made = make_instance("ring:gpus=4", "allgather", num_chunks=7)
     assert not can_repeat(made.problem)
 
 
@@ -107,3 +119,43 @@ def test_serial_scheduling_keeps_resources_and_waits(spec: str) -> None:
     for start in (first, better):
         assert_disjoint(tasks, start)
         assert np.all(start[before] + order.next_lag <= start[order.next_task])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_settled_times_are_the_least_that_keep_the_order(seed: int) -> None:
+    """Whatever the order of work, times come out as plain repetition finds them."""
+    rng = np.random.default_rng(seed)
+    count, resources = int(rng.integers(2, 40)), int(rng.integers(1, 6))
+    # Tasks hold one to three resources at offsets of their own, in the order of a true schedule.
+    held = [rng.permutation(resources)[: rng.integers(1, 4)] for _ in range(count)]
+    res_start = np.concatenate([[0], np.cumsum([len(res) for res in held])])
+    behind, lag = np.full(res_start[-1], -1), np.zeros(res_start[-1], dtype=np.int64)
+    last: dict[int, tuple[int, int]] = {}
+    for task, res in enumerate(held):
+        for place, name in enumerate(res.tolist(), start=int(res_start[task])):
+            if name in last:
+                before, entry = last[name]
+                assert before < task
+                behind[entry], lag[entry] = task, rng.integers(-3, 9)
+            last[name] = (task, place)
+    follower = np.minimum(np.arange(count) + rng.integers(1, 4, count), count)
+    next_task = follower[follower < count]
+    next_start = np.concatenate([[0], np.cumsum(follower < count)])
+    next_lag = rng.integers(1, 9, len(next_task))
+    waits = np.bincount(next_task, minlength=count)
+    release = rng.integers(0, 5, count)
+    shuffled = rng.permutation(count)
+    sequence = sequence_of(waits, next_start, next_task, res_start, behind, shuffled)
+    assert sorted(sequence.tolist()) == list(range(count))
+    found = settle(sequence, next_start, next_task, next_lag, res_start, behind, lag, release)
+
+    least = release.copy()
+    arcs = [
+        *zip(np.flatnonzero(follower < count), next_task, next_lag, strict=True),
+        *((t, behind[i], lag[i]) for t in range(count) for i in range(*res_start[t : t + 2])),
+    ]
+    for _ in range(count):
+        for before, after, length in arcs:
+            if after >= 0:
+                least[after] = max(least[after], least[before] + length)
+    assert np.array_equal(found, least)

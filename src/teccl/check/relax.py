@@ -28,6 +28,8 @@ def least_solution(
 ) -> IntArray | None:
     """Find the smallest x with ``x >= lower`` and ``x[after] >= x[before] + weight``.
 
+    No entry is constrained by itself.
+
     Parameters
     ----------
     rank

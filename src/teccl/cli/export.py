@@ -33,6 +33,8 @@ DTYPES = (
     "bfloat16",
 )
 PROTOCOLS = ("Simple", "LL", "LL128")
+# Targets that are made and proven by compiled code.
+_COMPILED = ("msccl", "rccl")
 _PROGRAM = "Programs for GPU runtimes"
 
 
@@ -90,7 +92,8 @@ def export(  # noqa: PLR0917, the command line gives names
     target = find_target(to, ExportOptions())
     path = check_output(output, target.suffixes)
     schedule = Schedule.load(file)
-    load_numba_alone()
+    if to in _COMPILED:
+        load_numba_alone()
     made = export_schedule(
         schedule,
         to=to,

@@ -25,10 +25,11 @@ def verify_program(file: str, runtime: str | None, *, as_json: bool, quiet: bool
     from teccl.errors import ProgramError
     from teccl.programs import prove_text
 
-    load_numba_alone()
     path = Path(file)
     with naming(path, ProgramError), collection_paused():
-        proofs = prove_text(read_text(path, ProgramError), runtime=runtime)
+        text = read_text(path, ProgramError)
+        load_numba_alone()
+        proofs = prove_text(text, runtime=runtime)
     best = next((proof for proof in proofs if proof.ok), proofs[0])
     if as_json:
         emit_json(_document(best, proofs))

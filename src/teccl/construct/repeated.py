@@ -68,11 +68,11 @@ SPREAD_WORK = 500_000_000
 
 
 def period_pieces(problem: Problem) -> int:
-    """Pieces per block in a period, a power of two."""
+    """Pieces per block in a period, a power of two, no more than half of all."""
     blocks = max(1, len(problem.chunks) // problem.num_chunks)
     pieces = 1
     trees = SWITCHED_PERIOD_TREES if problem.topology.num_switches else PERIOD_TREES
-    while pieces * blocks < trees:
+    while pieces * blocks < trees and 4 * pieces <= problem.num_chunks:
         pieces *= 2
     return pieces
 

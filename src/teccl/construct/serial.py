@@ -116,26 +116,70 @@ def serial_schedule(
 
 
 @nb.njit(cache=True)
-def settle(sequence, wait_start, wait_task, wait_lag, res_start, ahead_task, ahead_lag, release):
+def sequence_of(waits, next_start, next_task, res_start, behind, by_start):
+    """Return tasks in an order in which each follows what it waits for and what is ahead of it.
+
+    `behind` is the task that follows on a resource, -1 for none. Where tasks are ahead of each
+    other, on different resources, the first of those left in `by_start` goes next.
+    """
+    left = waits.copy()
+    for task in behind:
+        if task >= 0:
+            left[task] += 1
+    sequence = np.empty(len(waits), dtype=np.int64)
+    is_placed = np.zeros(len(waits), dtype=np.bool_)
+    for t in range(len(waits)):
+        is_placed[t] = left[t] == 0
+    count, done, earliest = 0, 0, 0
+    for t in range(len(waits)):
+        if is_placed[t]:
+            sequence[count] = t
+            count += 1
+    while done < len(waits):
+        if done == count:
+            while is_placed[by_start[earliest]]:
+                earliest += 1
+            sequence[count] = by_start[earliest]
+            is_placed[by_start[earliest]] = True
+            count += 1
+        t = sequence[done]
+        done += 1
+        arcs = next_start[t + 1] - next_start[t]
+        for i in range(arcs + res_start[t + 1] - res_start[t]):
+            s = next_task[next_start[t] + i] if i < arcs else behind[res_start[t] + i - arcs]
+            if s < 0:
+                continue
+            left[s] -= 1
+            if left[s] == 0 and not is_placed[s]:
+                sequence[count] = s
+                is_placed[s] = True
+                count += 1
+    return sequence
+
+
+@nb.njit(cache=True)
+def settle(sequence, next_start, next_task, next_lag, res_start, behind, lag, release):
     """Return the earliest start of every task when all resources keep their order.
 
-    A task starts once everything it waits for has come and whatever is `ahead` of it on its
-    resources, -1 for nothing, has gone on. `sequence` is about the order of the starts; where it is
-    not, further sweeps mend that. All starts are -1 if many do not.
+    A task starts once everything it waits for has come and what is ahead of it on its resources
+    has gone on. One sweep is enough where `sequence` has every task after those; otherwise further
+    ones mend that. -1 everywhere if times do not settle.
     """
     start = release.copy()
     for _ in range(_MAX_SWEEPS):
         moved = False
         for t in sequence:
-            now = start[t]
-            for i in range(wait_start[t], wait_start[t + 1]):
-                now = max(now, start[wait_task[i]] + wait_lag[i])
-            for i in range(res_start[t], res_start[t + 1]):
-                if ahead_task[i] >= 0:
-                    now = max(now, start[ahead_task[i]] + ahead_lag[i])
-            if now > start[t]:
-                start[t] = now
-                moved = True
+            arcs = next_start[t + 1] - next_start[t]
+            for i in range(arcs + res_start[t + 1] - res_start[t]):
+                if i < arcs:
+                    place = next_start[t] + i
+                    s, time = next_task[place], start[t] + next_lag[place]
+                else:
+                    place = res_start[t] + i - arcs
+                    s, time = behind[place], start[t] + lag[place]
+                if s >= 0 and time > start[s]:
+                    start[s] = time
+                    moved = True
         if not moved:
             return start
     return np.full_like(start, -1)

@@ -277,23 +277,21 @@ def justify_serially(
 
 def _settled(instance: Instance, tasks: Tasks, order: Precedence, start: IntArray) -> IntArray:
     """Return exact starts for tasks in the order of starts that are right up to rounding."""
-    from teccl.construct.serial import settle
+    from teccl.construct.serial import sequence_of, settle
 
     owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))
     by_begin = np.lexsort((start[owner] + tasks.res_offset, tasks.res))
     before, after = by_begin[:-1], by_begin[1:]
     is_next = tasks.res[before] == tasks.res[after]
     before, after = before[is_next], after[is_next]
-    ahead_task, ahead_lag = np.full(len(owner), -1), np.zeros(len(owner), dtype=np.int64)
-    ahead_task[after] = owner[before]
-    ahead_lag[after] = tasks.res_offset[before] + tasks.res_hold[before] - tasks.res_offset[after]
+    behind, lag = np.full(len(owner), -1), np.zeros(len(owner), dtype=np.int64)
+    behind[before] = owner[after]
+    lag[before] = tasks.res_offset[before] + tasks.res_hold[before] - tasks.res_offset[after]
+    arcs = order.next_start, order.next_task
+    by_start = np.argsort(start, kind="stable")
+    sequence = sequence_of(order.waits, *arcs, tasks.res_start, behind, by_start)
     exact: IntArray = settle(
-        np.argsort(start, kind="stable"),
-        *incoming(order),
-        tasks.res_start,
-        ahead_task,
-        ahead_lag,
-        order.release,
+        sequence, *arcs, order.next_lag, tasks.res_start, behind, lag, order.release
     )
     return exact if exact.min(initial=0) >= 0 else replay_tasks(instance, tasks, key=start)
 
@@ -312,7 +310,7 @@ def _aligned(tasks: Tasks, order: Precedence, quantum: IntArray) -> tuple[Tasks,
 
     Times are whole picoseconds, and a link half as fast holds a chunk for twice as long but for
     one: without this every transfer over it would leave a gap that no other fits into. The result
-    keeps to the links' limits up to rounding, which placing it again mends.
+    keeps to the links' limits up to rounding, which settling it mends.
     """
     each = np.repeat(quantum, np.diff(tasks.res_start))
     whole = np.maximum(1, (tasks.res_hold + each // 2) // each) * each
@@ -333,9 +331,11 @@ def _in_phase(res: IntArray, offset: IntArray, quantum: IntArray) -> IntArray:
     ordered = phase[by_phase]
     is_new = np.diff(ordered, prepend=0) > slack[by_phase]
     is_new |= np.diff(res[by_phase], prepend=-1) != 0
-    first = np.maximum.accumulate(np.where(is_new, np.arange(len(res)), 0))
+    first = ordered[np.maximum.accumulate(np.where(is_new, np.arange(len(res)), 0))]
+    # A run of many that are each near the next may end far from where it begins.
+    is_near = ordered - first <= slack[by_phase]
     common = np.empty_like(phase)
-    common[by_phase] = ordered[first]
+    common[by_phase] = np.where(is_near, first, ordered)
     return offset + common - phase
 
 
