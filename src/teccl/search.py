@@ -20,6 +20,8 @@ from teccl.units import PICOSECONDS
 CHUNK_TOLERANCE = Fraction(1, 1000)
 # Most chunks that are tried unless the user says otherwise.
 MAX_CHUNKS = 64
+# Part of a link's latency that a chunk of an AllReduce takes at least, on some link.
+FINEST = 16
 # A gap below which more chunks are not tried.
 GOOD_GAP = Fraction(1, 1000)
 # Numbers of chunks without an improvement after which more are not tried.
@@ -270,8 +272,19 @@ class Search:
         return self.phases * MAX_SENDS[self.request.effort]
 
     def most_chunks(self, default: int = MAX_CHUNKS) -> int:
-        """Most chunks that may be tried: what the user says, else a default."""
-        return self.request.max_chunks or default
+        """Most chunks that may be tried: what the user says, else a default.
+
+        An AllReduce with more is always a little faster, if only on paper: there a chunk takes some
+        time beside the latency of a link.
+        """
+        if self.request.max_chunks is not None:
+            return self.request.max_chunks
+        problem = self.request.problem(1)
+        alpha = problem.topology.alpha_ps
+        if self.phases == 1 or not alpha.all():
+            return default
+        finest = int((FINEST * problem.transmission_ps.max(axis=1) / alpha).max())
+        return min(default, max(1, finest))
 
     @property
     def phases(self) -> int:

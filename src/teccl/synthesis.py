@@ -431,9 +431,9 @@ def _repeat(search: Search) -> None:
         return
     with search.paused():
         load_all_kernels()
-    most = search.request.problem(search.most_chunks(MAX_REPEATED_CHUNKS))
-    period = period_pieces(most)
-    for count in _repeated_counts(search, period):
+    most = search.most_chunks(MAX_REPEATED_CHUNKS)
+    period = period_pieces(search.request.problem(most))
+    for count in _repeated_counts(search, period, most):
         search.checkpoint()
         problem = search.request.problem(count)
         if not can_repeat(problem):
@@ -452,12 +452,11 @@ def _is_about_throughput(search: Search) -> bool:
     return max(search.best) >= REPEATED_CHUNKS or (search.target or 0) > MANY_LATENCIES * latency
 
 
-def _repeated_counts(search: Search, period: int) -> list[int]:
+def _repeated_counts(search: Search, period: int, most: int) -> list[int]:
     """Counts of chunks for whole periods, most first: the pipeline's ends weigh least there."""
     largest = max(search.best)
     sends = len(search.best[largest].schedule) / largest
     room = REPEATED_SIZE * search.most_sends / sends
-    most = search.most_chunks(MAX_REPEATED_CHUNKS)
     counts = [2 * period]
     while 2 * counts[-1] <= min(room, most):
         counts.append(2 * counts[-1])
