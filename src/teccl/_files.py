@@ -109,8 +109,10 @@ def parse_json(text: str, source: str, error: ErrorType) -> Any:
     try:
         return json.loads(text, parse_constant=no_constant, object_pairs_hook=no_duplicates)
     except json.JSONDecodeError as problem:
+        reason = problem.msg.lower().removesuffix(" at").removesuffix(" starting")
         raise error(
-            f"{source}: not valid JSON at line {problem.lineno}: {problem.msg.lower()}"
+            f"{source}: not valid JSON at line {problem.lineno}, column {problem.colno}: {reason}; "
+            "mend it there, or write the file again"
         ) from None
     except RecursionError:
         raise error(f"{source}: nested too deeply; flatten it") from None

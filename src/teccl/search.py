@@ -20,7 +20,7 @@ from teccl.units import PICOSECONDS
 CHUNK_TOLERANCE = Fraction(1, 1000)
 # Most chunks that are tried unless the user says otherwise.
 MAX_CHUNKS = 64
-# Part of a link's latency that a chunk of an AllReduce takes at least, on some link.
+# Part of a link's latency that a chunk takes at least, on some link, to be worth trying for.
 FINEST = 16
 # A gap below which more chunks are not tried.
 GOOD_GAP = Fraction(1, 1000)
@@ -237,13 +237,13 @@ class Search:
         spent_s = time.process_time() - self.first_schedule_cpu_s
         return spent_s > MAX_SECONDS[self.request.effort]
 
-    def problems(self) -> Iterator[Problem]:
+    def problems(self, most: int | None = None) -> Iterator[Problem]:
         """Yield the problem with each number of chunks worth trying, fewest first."""
         if self.request.chunks is not None:
             yield self.request.problem(self.request.chunks)
             return
         stale, fastest = 0, None
-        for count in self._counts():
+        for count in self._counts(most or self.most_chunks()):
             yield self.request.problem(count)
             found = self.best.get(count)
             if found is None:
@@ -272,17 +272,18 @@ class Search:
         return self.phases * MAX_SENDS[self.request.effort]
 
     def most_chunks(self, default: int = MAX_CHUNKS) -> int:
-        """Most chunks that may be tried: what the user says, else a default.
+        """Most chunks that may be tried: what the user says, else a default."""
+        return self.request.max_chunks or default
 
-        An AllReduce with more is always a little faster, if only on paper: there a chunk takes some
-        time beside the latency of a link.
+    def finest(self, default: int = MAX_CHUNKS) -> int:
+        """Most chunks where latencies count as much as rates: each still takes some time on a link.
+
+        With more a pipeline is always a little faster, if only on paper.
         """
-        if self.request.max_chunks is not None:
-            return self.request.max_chunks
         problem = self.request.problem(1)
         alpha = problem.topology.alpha_ps
-        if self.phases == 1 or not alpha.all():
-            return default
+        if self.request.max_chunks is not None or not alpha.all():
+            return self.most_chunks(default)
         finest = int((FINEST * problem.transmission_ps.max(axis=1) / alpha).max())
         return min(default, max(1, finest))
 
@@ -292,8 +293,7 @@ class Search:
         collectives = {tenant.collective for tenant in self.request.demand.tenants}
         return 2 if Collective.ALLREDUCE in collectives else 1
 
-    def _counts(self) -> Iterator[int]:
-        limit = self.most_chunks()
+    def _counts(self, limit: int) -> Iterator[int]:
         count = 1
         while count < limit:
             yield count

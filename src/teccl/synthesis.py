@@ -431,7 +431,7 @@ def _repeat(search: Search) -> None:
         return
     with search.paused():
         load_all_kernels()
-    most = search.most_chunks(MAX_REPEATED_CHUNKS)
+    most = search.finest(MAX_REPEATED_CHUNKS)
     period = period_pieces(search.request.problem(most))
     for count in _repeated_counts(search, period, most):
         search.checkpoint()
@@ -536,7 +536,7 @@ def _baselines(search: Search) -> None:
     """Try every baseline that serves the problem, with more and more chunks."""
     names: list[str] | None = None
     before: dict[str, int] = {}
-    for problem in search.problems():
+    for problem in search.problems(search.finest()):
         names = serving_baselines(problem) if names is None else names
         found: dict[str, int] = {}
         for name in names:

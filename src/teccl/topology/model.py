@@ -262,8 +262,12 @@ class Topology:
         if text.isascii() and text.isdigit():
             if len(text) < 10 and int(text) < self.num_gpus:
                 return int(self.gpus[int(text)])
-            raise TopologyError(f"rank {text[:20]}: {self!r} has ranks 0 to {self.num_gpus - 1}")
-        raise TopologyError(f"no node {text[:80]!r} in {self!r}{did_you_mean(text, self._index)}")
+            raise TopologyError(
+                f"rank {text[:20]}: {self.name} has ranks 0 to {self.num_gpus - 1}; give one"
+            )
+        raise TopologyError(
+            f"no node {text[:80]!r} in {self.name}{did_you_mean(text, self._index)}"
+        )
 
     def find_links(self, spec: str) -> tuple[int, ...]:
         """Indices of the links that ``A:B`` (both ways), ``A>B`` or ``A:*`` names."""
@@ -278,13 +282,27 @@ class Topology:
             found = tuple(i for i, link in enumerate(self.links) if ends(link))
             if found:
                 return found
-            raise TopologyError(f"link {spec!r}: {self!r} has no link between these nodes")
+            raise TopologyError(
+                f"link {spec!r}: {self.name} has no link between these nodes; "
+                f"give one of {self._some_links(self.find_node(left))}"
+            )
         # No split names two nodes: let the first plain split say which name is wrong.
         left, separator, right = spec.partition(":" if ":" in spec else ">")
         if not separator:
             raise TopologyError(f"link {spec!r}: write A:B (both ways), A>B (one way) or A:*")
         self._link_ends(left, right, one_way=separator == ">")
         raise AssertionError("unreachable: some split would have matched")
+
+    def _some_links(self, node: int, most: int = 4) -> str:
+        """Name a few links that a node has, as `find_links` reads them."""
+        here = self.nodes[node].name
+        ends = {
+            link.dst if link.src == node else link.src
+            for link in self.links
+            if node in (link.src, link.dst)
+        }
+        names = [f"{here}:{self.nodes[end].name}" for end in sorted(ends)]
+        return ", ".join([*names[:most], *(["..."] if len(names) > most else [])]) or "those it has"
 
     def _link_ends(self, left: str, right: str, *, one_way: bool) -> Any:
         a = self.find_node(left)
