@@ -18,10 +18,10 @@ from teccl.construct.instance import Instance, IntArray, without_long_ways
 from teccl.construct.multicast import Tables
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.tasks import (
+    Precedence,
     Tasks,
     depths,
     finish_time,
-    incoming,
     justify_serially,
     precedence,
     replay_tasks,
@@ -68,7 +68,7 @@ SPREAD_WORK = 500_000_000
 
 
 def period_pieces(problem: Problem) -> int:
-    """Pieces per block in a period, a power of two, no more than half of all."""
+    """Pieces per block in a period, a power of two, at most half of all where there are several."""
     blocks = max(1, len(problem.chunks) // problem.num_chunks)
     pieces = 1
     trees = SWITCHED_PERIOD_TREES if problem.topology.num_switches else PERIOD_TREES
@@ -186,7 +186,7 @@ def _phases(unit: Instance, tasks: Tasks, period: int) -> IntArray:
         tasks.res_hold,
         by_depth,
         tasks.reduce,
-        *incoming(order),
+        *_incoming(order),
         order.next_start,
         order.next_task,
         order.next_lag,
@@ -195,6 +195,15 @@ def _phases(unit: Instance, tasks: Tasks, period: int) -> IntArray:
         period,
     )
     return times
+
+
+def _incoming(order: Precedence) -> tuple[IntArray, IntArray, IntArray]:
+    """Return the waits of each task: CSR list of the tasks it waits for, with their lags."""
+    count = len(order.waits)
+    before = np.repeat(np.arange(count), np.diff(order.next_start))
+    by_task = np.argsort(order.next_task, kind="stable")
+    starts = np.concatenate([[0], np.cumsum(order.waits)]).astype(np.int64)
+    return starts, before[by_task], order.next_lag[by_task]
 
 
 def _in_turns(instance: Instance, unit: Instance, trees: Plan, goal: float) -> Plan:

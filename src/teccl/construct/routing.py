@@ -127,7 +127,11 @@ def lay_trees(
     for i in range(len(res)):
         hold[i] = res_hold[i] / slots[res[i]]
     price = np.full(len(slots), _price(0.0, target, steepness))
-    alone = np.full(len(lead), -1)
+    # Contributions to a sum stay apart, also where copies join.
+    shared = np.full((sides, len(lead)), -1)
+    for side in range(sides):
+        if _leads_away(side, sides, outward):
+            shared[side] = lead
     used = np.zeros(len(slots), dtype=np.bool_)
     ways = own_start, res_start, res, hold, used
     market = load, price, target, steepness
@@ -149,8 +153,7 @@ def lay_trees(
                 if not over:
                     continue
             for side in range(sides):
-                shared = lead if _leads_away(side, sides, outward) else alone
-                _charge(trees[k, side], -1.0, shared, ways, market)
+                _charge(trees[k, side], -1.0, shared[side], ways, market)
             best_cost, best_root = np.inf, roots[k]
             wanted = goals[goal[k]]
             tries = 3 if paired and iteration > 0 else 1
@@ -165,7 +168,6 @@ def lay_trees(
                 cost = 0.0
                 for side in range(sides):
                     away = _leads_away(side, sides, outward)
-                    shared = lead if away else alone
                     paid, reach = _grow_tree(
                         candidate,
                         away,
@@ -174,7 +176,7 @@ def lay_trees(
                         route_src,
                         route_dst,
                         route_length,
-                        shared,
+                        shared[side],
                         ways,
                         price,
                         out_start if away else in_start,
@@ -189,10 +191,9 @@ def lay_trees(
                     if iteration == 0:
                         longest[side] = max(longest[side], reach)
                     # The first side's load counts when the second grows.
-                    _charge(scratch[side], 1.0, shared, ways, market)
+                    _charge(scratch[side], 1.0, shared[side], ways, market)
                 for side in range(sides):
-                    shared = lead if _leads_away(side, sides, outward) else alone
-                    _charge(scratch[side], -1.0, shared, ways, market)
+                    _charge(scratch[side], -1.0, shared[side], ways, market)
                 if cost < best_cost or attempt == 0:
                     best_cost, best_root = cost, candidate
                     chosen[:] = scratch
@@ -202,8 +203,7 @@ def lay_trees(
             elif iteration == 0:
                 return best_trees, roots, np.inf
             for side in range(sides):
-                shared = lead if _leads_away(side, sides, outward) else alone
-                _charge(trees[k, side], 1.0, shared, ways, market)
+                _charge(trees[k, side], 1.0, shared[side], ways, market)
         peak = load.max()
         if peak < best_load * (1 - 1e-9):
             best_load = peak

@@ -296,15 +296,6 @@ def _settled(instance: Instance, tasks: Tasks, order: Precedence, start: IntArra
     return exact if exact.min(initial=0) >= 0 else replay_tasks(instance, tasks, key=start)
 
 
-def incoming(order: Precedence) -> tuple[IntArray, IntArray, IntArray]:
-    """Return the waits of each task: CSR list of the tasks it waits for, with their lags."""
-    count = len(order.waits)
-    before = np.repeat(np.arange(count), np.diff(order.next_start))
-    by_task = np.argsort(order.next_task, kind="stable")
-    starts = np.concatenate([[0], np.cumsum(order.waits)]).astype(np.int64)
-    return starts, before[by_task], order.next_lag[by_task]
-
-
 def _aligned(tasks: Tasks, order: Precedence, quantum: IntArray) -> tuple[Tasks, Precedence]:
     """Let what is a whole number of quanta but for rounding be exactly that.
 
