@@ -4,6 +4,7 @@ import pytest
 
 from teccl.errors import ProgramError
 from teccl.programs import FindingKind, prove_text, read_program
+from teccl.programs.actions import actions_of
 from teccl.programs.finding import Findings
 from teccl.programs.flow import run_control
 from teccl.programs.machine import build_machine
@@ -245,8 +246,8 @@ def test_unequal_counts_and_numbers():
 
 def test_all_orders_end_alike():
     """Whatever the depth, the same steps complete in a program that does not hang."""
-    machine = build_machine(read_program(exchange()), Findings())
-    assert len(run_control(machine, 1).order) == len(run_control(machine, None).order) == 4
+    actions = actions_of(build_machine(read_program(exchange()), Findings()))
+    assert len(run_control(actions, 1).order) == len(run_control(actions, None).order) == 4
 
 
 @pytest.mark.parametrize(

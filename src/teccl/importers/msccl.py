@@ -19,6 +19,7 @@ from teccl.importers.ordering import in_a_good_order
 from teccl.importers.passages import Passage, Ways, place
 from teccl.problem import Problem
 from teccl.programs import RUNTIMES, Program, Proof, prove, read_program
+from teccl.programs.actions import actions_of
 from teccl.programs.collectives import Setting, Value, settings_of
 from teccl.programs.finding import Findings
 from teccl.programs.flow import run_control
@@ -134,7 +135,10 @@ class _Tracing:
 
     def run(self) -> None:
         """Run all steps."""
-        for block, place_in_block in run_control(self.machine, None).order:
+        actions = actions_of(self.machine)
+        order = run_control(actions, None).order
+        blocks, places = actions.block[order].tolist(), actions.place[order].tolist()
+        for block, place_in_block in zip(blocks, places, strict=True):
             action = self.machine.actions[block][place_in_block]
             for k in range(action.step.cnt):
                 self._step(block, action.step, k)

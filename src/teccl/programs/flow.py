@@ -11,8 +11,11 @@ then ends under every coarser cut, so the finest is what runs here.
 
 from dataclasses import dataclass
 
+from teccl.programs.actions import Actions, Integers
 from teccl.programs.finding import FindingKind, Findings
 from teccl.programs.machine import Action, Machine
+
+_ANY_NUMBER = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,110 +25,44 @@ class Run:
     Parameters
     ----------
     order
-        Pairs (block, place among its actions) in an order in which they can complete.
+        Actions in an order in which they can complete.
     stuck
         Blocks that did not get to their end.
     place
         Number of actions that each block completed.
     """
 
-    order: list[tuple[int, int]]
+    order: Integers
     stuck: list[int]
     place: list[int]
 
 
-def run_control(machine: Machine, depth: int | None) -> Run:
+def run_control(actions: Actions, depth: int | None) -> Run:
     """Run until every block has ended or none can go on.
 
     Parameters
     ----------
-    machine
+    actions
         What to run.
     depth
         Transfers that fit a connection before a send blocks, None for any number.
     """
-    return _Control(machine, depth).run()
+    from teccl.programs.stepping import completed
 
-
-class _Control:
-    """Where every block is, and who waits for what."""
-
-    def __init__(self, machine: Machine, depth: int | None) -> None:
-        self.machine = machine
-        self.depth = depth if depth is not None else 1 << 60
-        count = len(machine.actions)
-        self.place = [0] * count
-        self.part = [0] * count
-        self.published = [-1] * count
-        self.queued = [0] * machine.num_connections
-        # Who waits: for progress of a block, for data on a connection, for room on one.
-        self.for_progress: list[list[int]] = [[] for _ in range(count)]
-        self.for_data = [-1] * machine.num_connections
-        self.for_room = [-1] * machine.num_connections
-        self.order: list[tuple[int, int]] = []
-        self.ready = list(range(count))[::-1]
-
-    def run(self) -> Run:
-        """Let blocks advance until none can."""
-        while self.ready:
-            self._advance(self.ready.pop())
-        actions = self.machine.actions
-        stuck = [b for b, place in enumerate(self.place) if place < len(actions[b])]
-        return Run(order=self.order, stuck=stuck, place=self.place)
-
-    def _advance(self, block: int) -> None:
-        """Run a block until it has to wait."""
-        actions, published = self.machine.actions[block], self.published
-        out, into = self.machine.sends_on[block], self.machine.receives_on[block]
-        for place in range(self.place[block], len(actions)):
-            step, waits, sends, receives = actions[place]
-            if waits and self.part[block] == 0:
-                for target, number in waits:
-                    if published[target] < number:
-                        self.for_progress[target].append(block)
-                        return
-            if (sends or receives) and not self._move(
-                block, out if sends else -1, into if receives else -1, step.cnt
-            ):
-                return
-            self.order.append((block, place))
-            self.place[block] = place + 1
-            if step.hasdep:
-                published[block] = step.number
-                self.ready += self.for_progress[block]
-                self.for_progress[block].clear()
-
-    def _move(self, block: int, out: int, into: int, count: int) -> bool:
-        """Move as many chunks of a step as can be; say whether all were moved."""
-        queued, left = self.queued, count - self.part[block]
-        while left:
-            # Chunks pass one by one, but nobody else can tell.
-            able = left
-            if into >= 0:
-                able = min(able, queued[into])
-                if not able:
-                    self.for_data[into] = block
-            if able and out >= 0:
-                able = min(able, self.depth - queued[out])
-                if not able:
-                    self.for_room[out] = block
-            if not able:
-                self.part[block] = count - left
-                return False
-            left -= able
-            if into >= 0:
-                queued[into] -= able
-                self._wake(self.for_room, into)
-            if out >= 0:
-                queued[out] += able
-                self._wake(self.for_data, out)
-        self.part[block] = 0
-        return True
-
-    def _wake(self, waiting: list[int], connection: int) -> None:
-        if waiting[connection] >= 0:
-            self.ready.append(waiting[connection])
-            waiting[connection] = -1
+    order, place = completed(
+        actions.first,
+        actions.first_wait,
+        actions.wait_block,
+        actions.wait_number,
+        actions.published,
+        actions.count,
+        actions.sends_on,
+        actions.receives_on,
+        _ANY_NUMBER if depth is None else depth,
+        actions.num_connections,
+    )
+    left = actions.first[:-1] + place < actions.first[1:]
+    return Run(order=order, stuck=left.nonzero()[0].tolist(), place=place.tolist())
 
 
 def check_deadlock(machine: Machine, run: Run, depth: int, findings: Findings) -> None:

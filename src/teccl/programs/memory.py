@@ -2,6 +2,7 @@
 
 from collections import deque
 
+from teccl.programs.actions import Actions
 from teccl.programs.collectives import UNWRITTEN, Setting, Value
 from teccl.programs.finding import FindingKind, Findings
 from teccl.programs.flow import Run
@@ -14,12 +15,15 @@ _REDUCING = (
 )
 
 
-def check_result(machine: Machine, run: Run, setting: Setting, findings: Findings) -> None:
+def check_result(
+    machine: Machine, actions: Actions, run: Run, setting: Setting, findings: Findings
+) -> None:
     """Run the steps in an order in which they can complete and compare the output."""
     bases = {rank: setting.bases(rank) for rank in set(machine.rank)}
     memory = {rank: setting.initial(rank) for rank in bases}
     travelling: list[deque[list[Value]]] = [deque() for _ in range(machine.num_connections)]
-    for block, place in run.order:
+    blocks, places = actions.block[run.order].tolist(), actions.place[run.order].tolist()
+    for block, place in zip(blocks, places, strict=True):
         step, _, sends, receives = machine.actions[block][place]
         rank = machine.rank[block]
         cells, first = memory[rank], bases[rank]

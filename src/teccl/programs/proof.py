@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from teccl.errors import ProgramError
+from teccl.programs.actions import actions_of
 from teccl.programs.collectives import settings_of
 from teccl.programs.finding import Finding, FindingKind, Findings
 from teccl.programs.flow import check_deadlock, run_control
@@ -102,14 +103,15 @@ def _prove_run(program: Program, runtime: Runtime, findings: Findings, notes: li
     if not all(finding.kind is FindingKind.SYNTAX for finding in findings.all()):
         return
     depth = FIFO_DEPTH[program.attributes["proto"]]
-    run = run_control(machine, depth)
+    actions = actions_of(machine)
+    run = run_control(actions, depth)
     check_deadlock(machine, run, depth, findings)
     if run.stuck:
         return
     for setting in settings:
         _check_input(machine, setting.in_place, findings)
-        check_races(machine, run, setting, findings)
-        check_result(machine, run, setting, findings)
+        check_races(machine, actions, run, setting, findings)
+        check_result(machine, actions, run, setting, findings)
         if setting.collective is None:
             coll = program.attributes["coll"]
             notes.append(f"the result of collective {coll!r} is not known and was not checked")

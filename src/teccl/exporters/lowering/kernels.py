@@ -243,9 +243,11 @@ def block_positions(first, piece, group, weight, pieces, neighbours, passes, tin
             end = begin
             while end < first[block + 1] and group[end] == group[begin]:
                 end += 1
+            saved = np.float32(weight[group[begin]])
             for i in range(begin, end):
-                for j in range(i + 1, end):
-                    shared[piece[i], piece[j]] += weight[group[begin]]
+                row = shared[piece[i]]
+                for other in piece[i + 1 : end]:
+                    row[other] += saved
             begin = end
         for i in range(pieces):
             for j in range(i):
