@@ -19,7 +19,7 @@ import numpy as np
 from teccl.construct.baselines import BASELINES, build_baseline, serving_baselines
 from teccl.demand import Collective, Demand
 from teccl.errors import MethodError, ProblemError, ScheduleError
-from teccl.footprint import UNCERTAINTY, construction_footprint, free_memory
+from teccl.footprint import UNCERTAINTY, construction_footprint, free_memory, num_deliveries
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.progress import CancelToken, Progress, ProgressCallback
 from teccl.reachability import find_unreachable
@@ -69,7 +69,11 @@ REPEATED_GAP = 0.02
 REPEATED_CHUNKS = 8
 MANY_LATENCIES = 100
 MAX_REPEATED_CHUNKS = 1024
-REPEATED_SIZE = 2.6
+REPEATED_COLLECTIVES = (Collective.ALLGATHER, Collective.REDUCESCATTER, Collective.ALLREDUCE)
+REPEATED_SIZE = 2.7
+# Chunks so few that larger schedules are tried too, and how many deliveries these may have.
+FEW_REPEATED = 2
+LARGEST_REPEATED = 1_100_000
 # Auto tries the baselines too where its schedule is small and this far above the bound.
 BASELINE_GAP = 0.01
 # Methods that construct, and sends from which on they say beforehand what that takes.
@@ -303,13 +307,13 @@ def _bound(request: Request, problem: Problem, *, narrow: bool = True) -> BoundS
     )
 
 
-def _refine(search: Search) -> None:
+def _refine(search: Search, *, at_once: bool = False) -> None:
     """Look for narrow cuts, unless the bound shows already that the best schedule is very good."""
     best, target = search.incumbent, search.target
     tolerance = NARROW_GAP if search.request.chunks is None else 0
-    if search.is_refined or best is None or target is None:
+    if search.is_refined or target is None:
         return
-    if best.length <= target * (1 + tolerance):
+    if not at_once and (best is None or best.length <= target * (1 + tolerance)):
         return
     with search.paused():
         import_module("scipy.sparse.csgraph")
@@ -393,18 +397,24 @@ def _auto(search: Search) -> None:
 def _construct(search: Search) -> None:
     """Construct schedules with more and more chunks, then try harder with the best counts."""
     level = search.request.effort
-    for problem in search.problems():
+    is_irregular = level is not Effort.QUICK and _is_irregular_cluster(search)
+    if is_irregular:
+        _refine(search, at_once=True)
+        _repeat(search)
+    is_done = search.is_within(FAR_GAP)
+    for problem in () if is_done else search.problems():
         _construct_one(search, problem, Effort.QUICK)
     _refine(search)
     search.checkpoint()
     if level is not Effort.QUICK and search.request.chunks is not None:
         _construct_one(search, search.request.problem(search.request.chunks), level)
-    elif level is not Effort.QUICK and search.best:
+    elif level is not Effort.QUICK and search.best and not is_done:
         # Polishing mends what is nearly good, repeated trees serve where whole shares are wrong;
         # what they make of something far off is not polished, which takes long and gains little.
         if search.is_within(FAR_GAP):
             _polish(search)
-        _repeat(search)
+        if not is_irregular:
+            _repeat(search)
         if not search.is_within(FAR_GAP):
             _polish(search)
     if not search.best:
@@ -418,19 +428,36 @@ def _construct(search: Search) -> None:
     search.checkpoint()
 
 
+def _is_irregular_cluster(search: Search) -> bool:
+    """Whether many GPUs are joined by switches without any symmetry.
+
+    There balanced trees are the best start: greedy schedules take long and are poor.
+    """
+    from teccl.construct.repeated import MANY_GPUS
+    from teccl.construct.symmetry import find_group
+
+    topology, tenants = search.request.topology, search.request.demand.tenants
+    if search.request.grid or search.request.chunks is not None:
+        return False
+    if not topology.num_switches or topology.num_gpus < MANY_GPUS:
+        return False
+    serves = all(tenant.collective in REPEATED_COLLECTIVES for tenant in tenants)
+    return serves and find_group(topology) is None
+
+
 def _repeat(search: Search) -> None:
     """Where throughput counts and a gap is left, repeat a period of balanced trees many times."""
     from teccl.construct.instance import Instance
     from teccl.construct.repeated import can_repeat, period_pieces, repeated_plans
-    from teccl.construct.warmup import load_all_kernels
+    from teccl.construct.warmup import load_all_kernels, load_tree_kernels
 
-    best = search.incumbent
-    if best is None or search.request.grid or not search.target:
+    if search.request.grid or not search.target or not _is_about_throughput(search):
         return
-    if search.is_within(REPEATED_GAP) or not _is_about_throughput(search):
+    if search.is_within(REPEATED_GAP):
         return
     with search.paused():
         load_all_kernels()
+        load_tree_kernels(search.request.topology)
     most = search.finest(MAX_REPEATED_CHUNKS)
     period = period_pieces(search.request.problem(most))
     for count in _repeated_counts(search, period, most):
@@ -441,23 +468,32 @@ def _repeat(search: Search) -> None:
         instance = Instance.build(problem)
         plans = repeated_plans(instance, target=search.target, seed=search.request.seed)
         plan = min(plans, key=lambda plan: plan.finish, default=None)
-        if plan is None or plan.finish > search.fastest * (1 + CHUNK_TOLERANCE):
+        if plan is None:
+            return
+        if search.best and plan.finish > search.fastest * (1 + CHUNK_TOLERANCE):
             return
         _offer_plan(search, instance, plan)
+        if search.is_within(FAR_GAP):
+            return
 
 
 def _is_about_throughput(search: Search) -> bool:
     """Whether many small pieces are likely to help: some were tried, or latencies are nothing."""
     latency = int(search.request.topology.alpha_ps.max(initial=0))
-    return max(search.best) >= REPEATED_CHUNKS or (search.target or 0) > MANY_LATENCIES * latency
+    tried = max(search.best, default=0)
+    return tried >= REPEATED_CHUNKS or (search.target or 0) > MANY_LATENCIES * latency
 
 
 def _repeated_counts(search: Search, period: int, most: int) -> list[int]:
     """Counts of chunks for whole periods, most first: the pipeline's ends weigh least there."""
-    largest = max(search.best)
-    sends = len(search.best[largest].schedule) / largest
+    sends = search.phases * num_deliveries(search.request.problem(1))
     room = REPEATED_SIZE * search.most_sends / sends
-    counts = [2 * period]
+    if room < FEW_REPEATED:
+        room = min(FEW_REPEATED, LARGEST_REPEATED / sends)
+    while period > room:
+        period //= 2
+    # The two ways of a sum are worth pipelining only if there are several pieces.
+    counts = [max(period, search.phases)]
     while 2 * counts[-1] <= min(room, most):
         counts.append(2 * counts[-1])
     chosen = []

@@ -246,12 +246,15 @@ def _ways_from(
 
 
 def _strongly_connected(problem: Problem, ways: Sequence[tuple[int, ...]]) -> bool:
+    """Whether ways lead from each GPU to each other one, but for those that have no link at all."""
     topology = problem.topology
+    linked = np.isin(topology.gpus, topology.link_src) | np.isin(topology.gpus, topology.link_dst)
+    gpus = topology.gpus[linked]
     rank = np.full(topology.num_nodes, -1)
-    rank[topology.gpus] = np.arange(topology.num_gpus)
+    rank[gpus] = np.arange(len(gpus))
     src = rank[[topology.link_src[way[0]] for way in ways]]
     dst = rank[[topology.link_dst[way[-1]] for way in ways]]
-    return not strong_components(topology.num_gpus, src, dst).any()
+    return not strong_components(len(gpus), src, dst).any()
 
 
 class _Timing:

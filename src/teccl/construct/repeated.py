@@ -28,7 +28,7 @@ from teccl.construct.tasks import (
     task_tails,
     tasks_of_plan,
 )
-from teccl.construct.trees import laid_plan
+from teccl.construct.trees import laid_plan, plan_across
 from teccl.demand import Demand
 from teccl.problem import Problem
 
@@ -63,16 +63,27 @@ BALANCED = 1.03
 # Routes that are looked at in all passes over the trees, and the fewest and most passes.
 LAYING_WORK = 12_000_000
 PASSES = (8, 40)
+# How trees are laid in which no passage serves several outputs, and a load at which they are good.
+ACROSS = {False: _Laying(0.3, 60.0, 0.98), True: _Laying(3.0, 60.0, 0.98)}
+ACROSS_PASSES = 8
+ENOUGH = 1.003
+# GPUs from which on every passage has one output: those of several must find all of them free at
+# once, which is the harder the more there are. With fewer GPUs sums that go back out are better off
+# with several. The other kind is tried too where such a gap is left, of copies and of these sums.
+MANY_GPUS = 64
+OTHER_GAPS = (0.02, 0.1)
 # Loads that are added up at most to put trees in order.
-SPREAD_WORK = 500_000_000
+SPREAD_WORK = 3_000_000_000
 
 
 def period_pieces(problem: Problem) -> int:
-    """Pieces per block in a period, a power of two, at most half of all where there are several."""
+    """Pieces per block in a period, a power of two; on direct links at most half of all."""
     blocks = max(1, len(problem.chunks) // problem.num_chunks)
     pieces = 1
-    trees = SWITCHED_PERIOD_TREES if problem.topology.num_switches else PERIOD_TREES
-    while pieces * blocks < trees and 4 * pieces <= problem.num_chunks:
+    is_switched = problem.topology.num_switches > 0
+    trees, periods = (SWITCHED_PERIOD_TREES, 1) if is_switched else (PERIOD_TREES, 2)
+    trees *= 1 + (problem.topology.num_gpus >= MANY_GPUS)
+    while pieces * blocks < trees and 2 * periods * pieces <= problem.num_chunks:
         pieces *= 2
     return pieces
 
@@ -104,9 +115,42 @@ def repeated_plans(instance: Instance, *, target: int, seed: int = 0) -> Iterato
             if trees is not None:
                 yield _in_phases(instance, unit, trees)
         return
-    plan = _switched_plan(instance, unit, tables, goal, seed)
-    if plan is not None:
-        yield plan
+    kinds = [_plan_across, _switched_plan]
+    is_large = instance.problem.topology.num_gpus >= MANY_GPUS
+    goes_back = _goes_back(instance.problem)
+    if goes_back and not is_large:
+        kinds.reverse()
+    for kind in kinds:
+        plan = kind(instance, unit, tables, goal, seed)
+        if plan is not None:
+            yield plan
+            if is_large or plan.finish <= target * (1 + OTHER_GAPS[goes_back]):
+                return
+
+
+def _goes_back(problem: Problem) -> bool:
+    """Whether there are sums that several want, so that they go back out."""
+    table = problem.chunks
+    ends = np.unique(table.destination_set[table.reduce])
+    return any(len(table.sets[end]) > 1 for end in ends)
+
+
+def _plan_across(
+    instance: Instance, unit: Instance, tables: Tables, goal: float, seed: int
+) -> Plan | None:
+    """Repeat trees in which every passage has one output."""
+    del tables
+    laying = ACROSS[_goes_back(unit.problem)]
+    trees = plan_across(
+        unit,
+        target=max(1.0, laying.aim * goal),
+        seed=seed,
+        steepness=laying.steepness,
+        passes=ACROSS_PASSES,
+        length_weight=laying.length_weight,
+        enough=ENOUGH * goal,
+    )
+    return None if trees is None else _in_turns(instance, unit, trees, goal)
 
 
 def _switched_plan(
@@ -216,6 +260,11 @@ def _in_turns(instance: Instance, unit: Instance, trees: Plan, goal: float) -> P
     block, piece = np.divmod(tasks.chunk, all_pieces)
     turn = _spread(unit, trees)
     place = piece // pieces + turn[block * pieces + piece % pieces] / chunks
+    if _goes_back(instance.problem):
+        # With few pieces every GPU gathers one sum after another all the time, and gives out
+        # results in the second half of that: first come first served would let it wait.
+        periods = all_pieces / pieces
+        place = (place * all_pieces / 2 + periods * ~tasks.reduce) / (1 + all_pieces / 2)
     order = precedence(instance, tasks)
     key = (place * goal).astype(np.int64) - TAIL_WEIGHT * task_tails(tasks, order)
     start = justify_serially(instance, tasks, key=key, rounds=JUSTIFICATIONS, order=order)
@@ -234,13 +283,14 @@ def _spread(unit: Instance, trees: Plan) -> IntArray:
     owner = np.repeat(tasks.chunk, np.diff(tasks.res_start))
     load = np.zeros((count, unit.num_resources))
     np.add.at(load, (owner, tasks.res), tasks.res_hold / unit.slots[tasks.res])
-    share = load.sum(axis=0) / len(load)
-    place = np.full(len(load), -1)
-    ahead = np.zeros(unit.num_resources)
-    for number in range(len(load)):
-        left = np.flatnonzero(place < 0)
-        excess = ((ahead + load[left] - share) ** 2).sum(axis=1)
-        best = left[np.argmin(excess)]
+    share = load.sum(axis=0) / count
+    place = np.full(count, -1)
+    # What a tree adds to the squared distance from the share, but for what all of them add.
+    own = (load**2).sum(axis=1)
+    ahead = -share
+    for number in range(count):
+        distance = own + 2 * (load @ ahead)
+        best = int(np.argmin(np.where(place < 0, distance, np.inf)))
         place[best] = number
         ahead += load[best] - share
     return place

@@ -8,7 +8,8 @@ _MAX_EXPONENT = 60.0
 
 
 @nb.njit(cache=True)
-def _price(load, target, steepness):
+def price_of(load, target, steepness):
+    """Price of a resource with some load."""
     return np.exp(min(steepness * (load / target - 1.0), _MAX_EXPONENT))
 
 
@@ -22,7 +23,7 @@ def _charge(via, sign, lead, ways, market):
         if r >= 0:
             for i in range(_begin(r, lead, own_start, used, res_start), res_start[r + 1]):
                 load[res[i]] += sign * hold[i]
-                price[res[i]] = _price(load[res[i]], target, steepness)
+                price[res[i]] = price_of(load[res[i]], target, steepness)
             if lead[r] >= 0:
                 used[lead[r]] = True
     _forget(via, lead, used)
@@ -63,7 +64,7 @@ def _cost(begin, end, res, hold, price):
 
 
 @nb.njit(cache=True)
-def _shuffle(order, state):
+def shuffle(order, state):
     """Shuffle in place; xorshift, the same on every machine."""
     for i in range(len(order) - 1, 0, -1):
         state ^= state << np.uint64(13)
@@ -126,7 +127,7 @@ def lay_trees(
     hold = np.empty(len(res), dtype=np.float64)
     for i in range(len(res)):
         hold[i] = res_hold[i] / slots[res[i]]
-    price = np.full(len(slots), _price(0.0, target, steepness))
+    price = np.full(len(slots), price_of(0.0, target, steepness))
     # Contributions to a sum stay apart, also where copies join.
     shared = np.full((sides, len(lead)), -1)
     for side in range(sides):
@@ -143,7 +144,7 @@ def lay_trees(
     chosen = np.full((sides, num_nodes), -1, dtype=np.int32)
     longest = np.zeros(sides)
     for iteration in range(passes):
-        state = _shuffle(order, state)
+        state = shuffle(order, state)
         for index in range(num):
             k = order[index]
             if iteration > 0:

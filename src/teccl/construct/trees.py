@@ -4,6 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from teccl.construct.corridors import corridors_of, held_by_links
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicast import Tables
 from teccl.construct.passages import leads, may_join, with_passages
@@ -56,6 +57,27 @@ def laid_plan(
         parts.append(part)
     plan = _joined(parts)
     return with_passages(instance, plan) if join else plan
+
+
+def plan_across(
+    instance: Instance,
+    *,
+    target: float,
+    seed: int = 0,
+    steepness: float = 30.0,
+    passes: int = 6,
+    length_weight: float = 1e-3,
+    enough: float = 0.0,
+) -> Plan | None:
+    """Lay trees as `laid_plan` does, where each way through a switch is a transfer of its own.
+
+    None where that cannot be, because trees would need GPUs that take no part, or too many ways.
+    """
+    kinds = _kinds(instance.problem)
+    weights = (length_weight, target, steepness, passes, seed, enough)
+    parts = [_laid_across(instance, kind, weights) for kind in kinds or ()]
+    found = [part for part in parts if part is not None]
+    return _joined(found) if found and len(found) == len(parts) else None
 
 
 class _Kind(NamedTuple):
@@ -148,6 +170,44 @@ def _laid(
     )
     if not np.isfinite(peak):
         return None
+    return _rows_of(kind, trees)
+
+
+def _laid_across(
+    instance: Instance,
+    kind: _Kind,
+    weights: tuple[float, float, float, int, int, float],
+) -> Plan | None:
+    """Lay trees in which every branch pays for the links it takes; None where that cannot be."""
+    from teccl.construct.growing import lay_across
+
+    problem, routes = instance.problem, instance.routes
+    topology, table = problem.topology, problem.chunks
+    goals = np.zeros((len(table.sets), topology.num_nodes), dtype=bool)
+    for number, nodes in enumerate(table.sets):
+        goals[number, nodes] = True
+    inward, outward = (corridors_of(instance, inward=inward) for inward in (True, False))
+    if inward is None or outward is None:
+        return None
+    trees, _, peak = lay_across(
+        kind.root,
+        kind.goal,
+        goals,
+        not kind.reduce,
+        kind.paired,
+        (routes.length, routes.res_start, routes.res, routes.res_hold),
+        instance.slots,
+        *held_by_links(instance),
+        tuple(inward),
+        tuple(outward),
+        *weights,
+    )
+    if not np.isfinite(peak):
+        return None
+    return _rows_of(kind, trees)
+
+
+def _rows_of(kind: _Kind, trees: IntArray) -> Plan:
     inward = [True, False] if kind.paired else [kind.reduce]
     return _joined(
         [

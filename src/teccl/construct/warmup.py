@@ -2,7 +2,9 @@
 
 from functools import cache
 
+from teccl.demand import Demand
 from teccl.problem import Problem
+from teccl.topology import Topology
 
 # A bound that any plan meets: the first one ends the search.
 _EASY = 2**60
@@ -24,15 +26,29 @@ def load_all_kernels() -> None:
     _exercise("allreduce", 0)
 
 
+def load_tree_kernels(topology: Topology) -> None:
+    """Compile or load the kernels that lay trees across a topology's switches."""
+    if topology.num_switches:
+        _lay_trees()
+
+
+@cache
+def _lay_trees() -> None:
+    from teccl.construct.instance import Instance
+    from teccl.construct.trees import plan_across
+
+    demand = Demand.collective("allreduce", size="3KB")
+    problem = Problem(topology=Topology.parse("star:gpus=3"), demand=demand)
+    plan_across(Instance.build(problem), target=1.0)
+
+
 @cache
 def _exercise(collective: str, target: int) -> None:
     """Solve a very small problem, which calls each kernel once."""
     from teccl.construct.instance import Instance
     from teccl.construct.realise import realise
     from teccl.construct.strategies import Work, plans
-    from teccl.demand import Demand
     from teccl.timegrid import TimeGrid
-    from teccl.topology import Topology
 
     demand = Demand.collective(collective, size="3KB")
     problem = Problem(topology=Topology.parse("ring:gpus=3"), demand=demand)

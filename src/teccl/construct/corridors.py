@@ -1,0 +1,154 @@
+"""Corridors: what the ways between the same switches have in common.
+
+The ways through a switch are as many as the pairs of its GPUs, but each is one link into it and one
+out of it. Where trees are laid, the cheapest way across is the cheapest of either, which takes time
+in proportion to the links and not to the pairs.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from teccl.construct.instance import Instance, IntArray
+
+FloatArray = npt.NDArray[np.float64]
+
+
+class Corridors(NamedTuple):
+    """All corridors of an instance, seen from where trees grow.
+
+    Parameters
+    ----------
+    near_start, near_node, near_link
+        CSR list of the GPUs on the tree's side with their links.
+    far_start, far_node, far_link
+        The same for those that a tree can be extended to; -1 where the near link leads there.
+    inner_start, inner_link
+        CSR list of the links between switches.
+    route_start, route
+        Routes of each corridor, by near and far place.
+    touching_start, touching, near_place
+        CSR list of the corridors of each node, and its place on their near side, -1 for none.
+    """
+
+    near_start: IntArray
+    near_node: IntArray
+    near_link: IntArray
+    far_start: IntArray
+    far_node: IntArray
+    far_link: IntArray
+    inner_start: IntArray
+    inner_link: IntArray
+    route_start: IntArray
+    route: IntArray
+    touching_start: IntArray
+    touching: IntArray
+    near_place: IntArray
+
+
+def corridors_of(instance: Instance, *, inward: bool) -> Corridors | None:
+    """Sort routes into corridors; None where a pair of one has no route.
+
+    Trees that grow outward are extended along routes, inward ones against them.
+    """
+    topology, routes = instance.problem.topology, instance.routes
+    first = routes.links[routes.link_start[:-1]]
+    last = routes.links[routes.link_start[1:] - 1]
+    is_direct = np.diff(routes.link_start) == 1
+    corridor, inner_start, inner_link = _names(instance, first, is_direct)
+    near, far = (last, first) if inward else (first, last)
+    near_start, near_link, near_place = _sides(corridor, near)
+    far_start, far_link, far_place = _sides(corridor, far)
+    widths = np.diff(near_start), np.diff(far_start)
+    route_start = np.concatenate([[0], np.cumsum(widths[0] * widths[1])])
+    route = np.full(route_start[-1], -1)
+    route[route_start[corridor] + near_place * widths[1][corridor] + far_place] = np.arange(
+        len(corridor)
+    )
+    ends = (topology.link_src, topology.link_dst)
+    near_node, far_node = ends[inward][near_link], ends[not inward][far_link]
+    # A GPU has no way through a switch back to itself; every other pair must have one.
+    if len(corridor) != len(route) - _returning(near_start, near_node, far_start, far_node):
+        return None
+    direct = np.unique(corridor[is_direct])
+    far_link[far_start[direct]] = -1
+    near_of, far_of = (np.repeat(np.arange(len(w)), w) for w in widths)
+    rows = np.concatenate(
+        [
+            np.stack([near_node, near_of, np.arange(len(near_node))], axis=1),
+            np.stack([far_node, far_of, np.full(len(far_node), -1)], axis=1),
+        ]
+    )
+    rows = rows[np.argsort(rows[:, 0], kind="stable")]
+    return Corridors(
+        near_start=near_start,
+        near_node=near_node,
+        near_link=near_link,
+        far_start=far_start,
+        far_node=far_node,
+        far_link=far_link,
+        inner_start=inner_start,
+        inner_link=inner_link,
+        route_start=route_start,
+        route=route,
+        touching_start=np.searchsorted(rows[:, 0], np.arange(topology.num_nodes + 1)),
+        touching=rows[:, 1].copy(),
+        near_place=rows[:, 2].copy(),
+    )
+
+
+def held_by_links(
+    instance: Instance,
+) -> tuple[tuple[FloatArray, IntArray, IntArray, FloatArray], tuple[IntArray, IntArray]]:
+    """Time of each link with a CSR list of what it holds how long; and which links hold what."""
+    topology = instance.problem.topology
+    number = {name: topology.num_links + i for i, name in enumerate(topology.shared)}
+    held = [[e, *(number[name] for name in link.shares)] for e, link in enumerate(topology.links)]
+    start = np.concatenate([[0], np.cumsum([len(each) for each in held])])
+    res = np.array([one for each in held for one in each], dtype=np.int64)
+    link = np.repeat(np.arange(len(held)), np.diff(start))
+    length = (instance.hold + instance.latency).astype(np.float64)
+    by_res = np.argsort(res, kind="stable")
+    holders = np.searchsorted(res[by_res], np.arange(instance.num_resources + 1)), link[by_res]
+    return (length, start, res, instance.hold[link] / instance.slots[res]), holders
+
+
+def _names(
+    instance: Instance, first: IntArray, is_direct: IntArray
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Corridor of each route, and the links between switches of each corridor."""
+    routes = instance.routes
+    count = np.diff(routes.link_start)
+    names = np.full((len(routes), 1 + max(0, int(count.max()) - 2)), -1)
+    # A link between GPUs is a corridor of its own, named below those that begin with a switch.
+    names[:, 0] = np.where(is_direct, -1 - first, instance.problem.topology.link_dst[first])
+    for place in range(1, names.shape[1]):
+        has = np.flatnonzero(count > place + 1)
+        names[has, place] = routes.links[routes.link_start[has] + place]
+    found, corridor = np.unique(names, axis=0, return_inverse=True)
+    inner = found[:, 1:]
+    inner_start = np.concatenate([[0], np.cumsum((inner >= 0).sum(axis=1))])
+    return corridor.reshape(-1), inner_start, inner[inner >= 0]
+
+
+def _sides(corridor: IntArray, link: IntArray) -> tuple[IntArray, IntArray, IntArray]:
+    """CSR list of each corridor's links on one side, and every route's place in its own."""
+    beyond = int(link.max()) + 1
+    names, number = np.unique(corridor * beyond + link, return_inverse=True)
+    start = np.searchsorted(names // beyond, np.arange(int(corridor.max()) + 2))
+    return start, names % beyond, number - start[corridor]
+
+
+def _returning(
+    near_start: IntArray, near_node: IntArray, far_start: IntArray, far_node: IntArray
+) -> int:
+    """Number of pairs of a corridor's ends that are one GPU."""
+    beyond = int(max(near_node.max(), far_node.max())) + 1
+    numbers = np.arange(len(near_start) - 1)
+    near, far = (
+        np.unique(np.repeat(numbers, np.diff(start)) * beyond + node, return_counts=True)
+        for start, node in ((near_start, near_node), (far_start, far_node))
+    )
+    _, a, b = np.intersect1d(near[0], far[0], assume_unique=True, return_indices=True)
+    return int((near[1][a] * far[1][b]).sum())

@@ -1,0 +1,304 @@
+"""Compiled laying of trees across corridors, under prices that grow with every link used."""
+
+import numba as nb
+import numpy as np
+
+from teccl.construct.routing import price_of, shuffle
+
+# Passes without a gain after which there are no more, and what is one.
+_STALE = 2
+_GAIN = 1e-4
+
+
+@nb.njit(cache=True)
+def _charge(via, sign, ways, market):
+    """Add (or take away) the load of a tree's routes and set the prices anew."""
+    for v in range(len(via)):
+        if via[v] >= 0:
+            _book(via[v], sign, ways, market)
+
+
+@nb.njit(cache=True)
+def _book(route, sign, ways, market):
+    """Add the load of a route, and set what links cost anew that hold what it holds."""
+    res_start, res, hold = ways
+    load, price, cost, target, steepness, holders_start, holders, links = market
+    for i in range(res_start[route], res_start[route + 1]):
+        r = res[i]
+        load[r] += sign * hold[i]
+        price[r] = price_of(load[r], target, steepness)
+        for j in range(holders_start[r], holders_start[r + 1]):
+            cost[holders[j]] = _cost(holders[j], links, price)
+
+
+@nb.njit(cache=True)
+def _cost(link, links, price):
+    """What a link costs: its time, and the prices of what it holds."""
+    base, start, res, hold = links
+    cost = base[link]
+    for i in range(start[link], start[link + 1]):
+        cost += hold[i] * price[res[i]]
+    return cost
+
+
+@nb.njit(cache=True)
+def _is_overloaded(via, ways, load, target):
+    """Whether a tree uses a resource that is over its target."""
+    res_start, res, _ = ways
+    for v in range(len(via)):
+        if via[v] >= 0:
+            for i in range(res_start[via[v]], res_start[via[v] + 1]):
+                if load[res[i]] > target:
+                    return True
+    return False
+
+
+@nb.njit(cache=True)
+def _sift_down(keys, values, base, size, place):
+    """Restore a heap below a place whose key has grown."""
+    key, value = keys[base + place], values[base + place]
+    while True:
+        child = 2 * place + 1
+        if child >= size:
+            break
+        if child + 1 < size and keys[base + child + 1] < keys[base + child]:
+            child += 1
+        if keys[base + child] >= key:
+            break
+        keys[base + place], values[base + place] = keys[base + child], values[base + child]
+        place = child
+    keys[base + place], values[base + place] = key, value
+
+
+@nb.njit(cache=True)
+def _sift_up(keys, values, base, place):
+    """Restore a heap above a place that is new."""
+    key, value = keys[base + place], values[base + place]
+    while place > 0:
+        parent = (place - 1) // 2
+        if keys[base + parent] <= key:
+            break
+        keys[base + place], values[base + place] = keys[base + parent], values[base + parent]
+        place = parent
+    keys[base + place], values[base + place] = key, value
+
+
+@nb.njit(cache=True)
+def _nearest(corridor, near_start, near_node, near_link, near, cost, length_weight, far):
+    """Cost of the cheapest link from the tree into a corridor: the heap's top, brought up to date.
+
+    Costs only grow while a tree does, so the top is the least once its key is right.
+    """
+    keys, values, sizes = near
+    base, size = near_start[corridor], sizes[corridor]
+    while size:
+        i = values[base]
+        paid = cost[near_link[i]] + length_weight * far[near_node[i]]
+        if paid <= keys[base]:
+            return paid
+        keys[base] = paid
+        _sift_down(keys, values, base, size, 0)
+    return np.inf
+
+
+@nb.njit(cache=True)
+def _farthest(corridor, far_start, far_node, far_link, beyond, cost, inside):
+    """Cost of the cheapest link out of a corridor to a node that the tree lacks."""
+    keys, values, sizes = beyond
+    base = far_start[corridor]
+    while sizes[corridor]:
+        i = values[base]
+        paid = 0.0 if far_link[i] < 0 else cost[far_link[i]]
+        if inside[far_node[i]]:
+            sizes[corridor] -= 1
+            last = base + sizes[corridor]
+            keys[base], values[base] = keys[last], values[last]
+        elif paid <= keys[base]:
+            return paid
+        else:
+            keys[base] = paid
+        _sift_down(keys, values, base, sizes[corridor], 0)
+    return np.inf
+
+
+@nb.njit(cache=True)
+def _beyond(wanted, root, far_start, far_node, far_link, cost, beyond):
+    """Put the links to all nodes that are wanted into heaps."""
+    keys, values, sizes = beyond
+    for c in range(len(sizes)):
+        base, size = far_start[c], 0
+        for i in range(base, far_start[c + 1]):
+            if wanted[far_node[i]] and far_node[i] != root:
+                keys[base + size] = 0.0 if far_link[i] < 0 else cost[far_link[i]]
+                values[base + size] = i
+                size += 1
+        sizes[c] = size
+        for place in range(size // 2 - 1, -1, -1):
+            _sift_down(keys, values, base, size, place)
+
+
+@nb.njit(cache=True)
+def _grow(root, wanted, corridors, length, ways, market, length_weight, via):
+    """Grow a tree by the cheapest additions, each of which is paid for before the next is chosen.
+
+    Its load stays booked. Returns its cost, infinite when a goal is out of reach.
+    """
+    cost = market[2]
+    near_start, near_node, near_link, far_start, far_node, far_link = corridors[:6]
+    inner_start, inner_link, route_start, route = corridors[6:10]
+    touching_start, touching, near_place = corridors[10:]
+    num = len(near_start) - 1
+    near = (
+        np.empty(len(near_node)),
+        np.empty(len(near_node), dtype=np.int64),
+        np.zeros(num, dtype=np.int64),
+    )
+    beyond = (
+        np.empty(len(far_node)),
+        np.empty(len(far_node), dtype=np.int64),
+        np.zeros(num, dtype=np.int64),
+    )
+    _beyond(wanted, root, far_start, far_node, far_link, cost, beyond)
+    total_cost = np.full(num, np.inf)
+    inside = np.zeros(len(via), dtype=np.bool_)
+    far = np.zeros(len(via), dtype=np.float64)
+    via[:] = -1
+    left = 0
+    for v in range(len(via)):
+        left += wanted[v] and v != root
+    total = 0.0
+    inside[root] = True
+    u = v = root
+    while left:
+        for i in range(touching_start[v], touching_start[v + 1]):
+            if near_place[i] >= 0:
+                c = touching[i]
+                place = near_start[c] + near[2][c]
+                near[0][place] = cost[near_link[near_place[i]]] + length_weight * far[v]
+                near[1][place] = near_place[i]
+                _sift_up(near[0], near[1], near_start[c], near[2][c])
+                near[2][c] += 1
+        for node in (u, v):
+            for i in range(touching_start[node], touching_start[node + 1]):
+                c = touching[i]
+                paid = _nearest(
+                    c, near_start, near_node, near_link, near, cost, length_weight, far
+                ) + _farthest(c, far_start, far_node, far_link, beyond, cost, inside)
+                for j in range(inner_start[c], inner_start[c + 1]):
+                    paid += cost[inner_link[j]]
+                total_cost[c] = paid
+        c = np.argmin(total_cost)
+        if total_cost[c] == np.inf:
+            return np.inf
+        i, j = near[1][near_start[c]], beyond[1][far_start[c]]
+        u, v = near_node[i], far_node[j]
+        width = far_start[c + 1] - far_start[c]
+        via[v] = route[route_start[c] + (i - near_start[c]) * width + j - far_start[c]]
+        _book(via[v], 1.0, ways, market)
+        far[v] = far[u] + length[via[v]]
+        inside[v] = True
+        total += total_cost[c]
+        left -= 1
+    return total
+
+
+@nb.njit(cache=True)
+def lay_across(
+    root,
+    goal,
+    goals,
+    outward,
+    paired,
+    routes,
+    slots,
+    links,
+    holders,
+    inward_corridors,
+    outward_corridors,
+    length_weight,
+    target,
+    steepness,
+    passes,
+    seed,
+    enough,
+):
+    """Lay a tree between every root and its goal nodes so that the fullest resource is least full.
+
+    As `routing.lay_trees`, for trees that goal nodes alone make up and whose branches each pay for
+    the links that they take. Passes end when no resource has more than `enough`.
+    """
+    route_length, res_start, res, res_hold = routes
+    num, num_nodes = len(root), goals.shape[1]
+    sides = 2 if paired else 1
+    trees = np.full((num, sides, num_nodes), -1, dtype=np.int32)
+    roots = root.copy()
+    load = np.zeros(len(slots), dtype=np.float64)
+    hold = np.empty(len(res), dtype=np.float64)
+    for i in range(len(res)):
+        hold[i] = res_hold[i] / slots[res[i]]
+    price = np.full(len(slots), price_of(0.0, target, steepness))
+    ways = res_start, res, hold
+    link_length, link_res_start, link_res, link_hold = links
+    bases = length_weight * link_length, link_res_start, link_res, link_hold
+    cost = np.empty(len(link_length), dtype=np.float64)
+    for link in range(len(cost)):
+        cost[link] = _cost(link, bases, price)
+    market = load, price, cost, target, steepness, holders[0], holders[1], bases
+    best_load, stale = np.inf, 0
+    best_trees = trees.copy()
+    state = np.uint64(seed * 2654435761 + 88172645463325252)
+    order = np.arange(num)
+    scratch = np.full((sides, num_nodes), -1, dtype=np.int32)
+    chosen = np.full((sides, num_nodes), -1, dtype=np.int32)
+    for iteration in range(passes):
+        state = shuffle(order, state)
+        for k in order:
+            over = iteration == 0
+            for side in range(sides):
+                over = over or _is_overloaded(trees[k, side], ways, load, target)
+            if not over:
+                continue
+            for side in range(sides):
+                _charge(trees[k, side], -1.0, ways, market)
+            best_cost, best_root = np.inf, roots[k]
+            wanted = goals[goal[k]]
+            for attempt in range(3 if paired and iteration > 0 else 1):
+                candidate = roots[k]
+                if attempt > 0:
+                    state ^= state << np.uint64(13)
+                    state ^= state >> np.uint64(7)
+                    state ^= state << np.uint64(17)
+                    places = np.flatnonzero(wanted)
+                    candidate = places[np.int64(state % np.uint64(len(places)))]
+                paid = 0.0
+                for side in range(sides):
+                    away = outward if sides == 1 else side == 1
+                    paid += _grow(
+                        candidate,
+                        wanted,
+                        outward_corridors if away else inward_corridors,
+                        route_length,
+                        ways,
+                        market,
+                        length_weight,
+                        scratch[side],
+                    )
+                for side in range(sides):
+                    _charge(scratch[side], -1.0, ways, market)
+                if paid == np.inf:
+                    return best_trees, roots, np.inf
+                if paid < best_cost:
+                    best_cost, best_root = paid, candidate
+                    chosen[:] = scratch
+            roots[k] = best_root
+            trees[k] = chosen
+            for side in range(sides):
+                _charge(trees[k, side], 1.0, ways, market)
+        peak = load.max()
+        stale = 0 if peak < best_load * (1 - _GAIN) else stale + 1
+        if peak < best_load:
+            best_load = peak
+            best_trees[:] = trees
+        if peak <= enough or stale == _STALE:
+            break
+    return best_trees, roots, best_load
