@@ -1,7 +1,7 @@
 """Hundreds and thousands of GPUs: finish, bound, gap, synthesis time and peak memory.
 
-Run ``python benchmarks/scale.py [grids|degraded|paper|clusters|growth|replan|verify] ...``; without
-names, all. Every case runs in a process of its own, so that its peak memory is its own. Finish and
+Run ``python benchmarks/scale.py [grids|degraded|faulty|paper|clusters|growth|replan|verify] ...``;
+without names, all. Every case runs in a process of its own, so that its peak memory is its own. Finish and
 bound are epochs on a grid, else microseconds.
 """
 
@@ -129,6 +129,21 @@ def degraded() -> None:
     print_cases("Tori without one link", cases)
 
 
+def faulty() -> None:
+    """Solve clusters behind switches with a fault, which leaves them without symmetry."""
+    for title, size, specs in (
+        ("64 MB", "64MB", {"internal1:chassis=32": "switch", "internal2:chassis=128": "switch"}),
+        ("1 GB", "1GB", {"dgx-h100:chassis=64": "leaf0"}),
+    ):
+        cases: list[Case] = []
+        for spec, switch in specs.items():
+            link = f"c0/gpu0:{switch}"
+            changes = ({"degrade": [f"{link}=50%"]}, {"without_links": [link]})
+            for name in ALL:
+                cases += [(spec, name, {"size": size, **change}) for change in changes]
+        print_cases(f"One uplink at half rate, then gone, {title}", cases)
+
+
 def paper() -> None:
     """Solve the paper's large machines at 64 MB."""
     size = {"size": "64MB"}
@@ -213,6 +228,7 @@ def verifying() -> None:
 TABLES: dict[str, Callable[[], None]] = {
     "grids": grids,
     "degraded": degraded,
+    "faulty": faulty,
     "paper": paper,
     "clusters": clusters,
     "growth": growth,

@@ -1,0 +1,177 @@
+"""Corridors, and trees laid across them."""
+
+import random
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from tests.construct.networks import random_network
+from tests.construct.small import make_instance, verified
+
+import teccl
+from teccl.bounds import summarise
+from teccl.construct.corridors import Corridors, corridors_of, held_by_links
+from teccl.construct.instance import Instance, without_long_ways
+from teccl.construct.multicast import Tables
+from teccl.construct.plan import Plan, with_starts
+from teccl.construct.tasks import finish_time, precedence, schedule_tasks, tasks_of_plan
+from teccl.construct.trees import laid_plan, plan_across
+from teccl.demand import Demand
+from teccl.problem import Problem
+from teccl.reachability import find_unreachable
+from teccl.topology import Topology
+
+
+def fullest(instance: Instance, plan: Plan) -> float:
+    """Time for which a plan holds the resource that it holds longest."""
+    tasks = tasks_of_plan(instance, plan)
+    return float(np.bincount(tasks.res, tasks.res_hold / instance.slots[tasks.res]).max())
+
+
+def scheduled(instance: Instance, plan: Plan) -> Plan:
+    """Return the plan with starts, in no particular order."""
+    tasks = tasks_of_plan(instance, plan)
+    key, order = np.zeros(len(tasks), dtype=np.int64), precedence(instance, tasks)
+    start = schedule_tasks(instance, tasks, key=key, order=order)
+    return with_starts(plan, start, finish_time(tasks, start))
+
+
+def pairs(corridors: Corridors) -> dict[int, tuple[int, int]]:
+    """Near and far node of every route, as the corridors' tables give them."""
+    found: dict[int, tuple[int, int]] = {}
+    for c in range(len(corridors.near_start) - 1):
+        near = range(corridors.near_start[c], corridors.near_start[c + 1])
+        far = range(corridors.far_start[c], corridors.far_start[c + 1])
+        for i, a in enumerate(near):
+            for j, b in enumerate(far):
+                route = int(corridors.route[corridors.route_start[c] + i * len(far) + j])
+                if route >= 0:
+                    assert route not in found
+                    found[route] = (int(corridors.near_node[a]), int(corridors.far_node[b]))
+    return found
+
+
+@pytest.mark.parametrize("inward", [False, True])
+@pytest.mark.parametrize("spec", ["star:gpus=4", "dgx1", "internal1:chassis=3", "dgx2:chassis=2"])
+def test_corridors_hold_every_route_once(spec: str, inward: bool) -> None:
+    """A route is found by its ends, from whichever side a tree grows."""
+    instance = make_instance(spec, "allgather")
+    corridors = corridors_of(instance, inward=inward)
+    assert corridors is not None
+    ends = list(zip(instance.routes.src.tolist(), instance.routes.dst.tolist(), strict=True))
+    expected = {r: (d, s) if inward else (s, d) for r, (s, d) in enumerate(ends)}
+    assert pairs(corridors) == expected
+    for node in range(instance.problem.topology.num_nodes):
+        own = slice(corridors.touching_start[node], corridors.touching_start[node + 1])
+        places = [p for p in corridors.near_place[own].tolist() if p >= 0]
+        assert all(corridors.near_node[place] == node for place in places)
+        assert len(places) == int((corridors.near_node == node).sum())
+
+
+def test_links_between_switches_belong_to_a_corridor() -> None:
+    """Ways through several switches share what lies between these."""
+    instance = make_instance("fat-tree:k=4", "allgather")
+    corridors = corridors_of(instance, inward=False)
+    if corridors is None:
+        pytest.fail("a fat tree of four ports has all its ways listed")
+    routes = instance.routes
+    longest = int(np.diff(routes.link_start).max())
+    assert int(np.diff(corridors.inner_start).max()) == longest - 2 > 0
+
+
+def test_a_missing_way_leaves_no_corridors() -> None:
+    """Where a pair of a corridor has no route its cheapest links may not fit together."""
+    made = make_instance("star:gpus=4", "allgather")
+    fewer = Instance.build(made.problem, ways=made.routes.ways()[1:])
+    assert corridors_of(fewer, inward=False) is None
+    assert plan_across(fewer, target=1.0) is None
+
+
+def test_links_hold_what_they_share() -> None:
+    """A link costs what it and its shared capacities cost."""
+    instance = make_instance("ndv2:chassis=2", "allgather")
+    (length, start, res, hold), (holders_start, holders) = held_by_links(instance)
+    topology = instance.problem.topology
+    for link, one in enumerate(topology.links):
+        own = res[start[link] : start[link + 1]]
+        assert own[0] == link
+        assert len(own) == 1 + len(one.shares)
+        assert length[link] == instance.hold[link] + instance.latency[link]
+        assert np.all(hold[start[link] : start[link + 1]] <= instance.hold[link])
+        for resource in own:
+            assert link in holders[holders_start[resource] : holders_start[resource + 1]]
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reducescatter", "allreduce", "broadcast"])
+@pytest.mark.parametrize("spec", ["star:gpus=5", "internal1:chassis=3", "dgx-h100:chassis=2"])
+def test_trees_across_switches_verify(spec: str, collective: str) -> None:
+    """Laid trees serve the demand in whatever order they are scheduled."""
+    instance = without_long_ways(make_instance(spec, collective, "8MB", num_chunks=2))
+    plan = plan_across(instance, target=1e6)
+    assert plan is not None
+    verified(instance, scheduled(instance, plan))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_random_fabrics_verify(seed: int) -> None:
+    """Trees across any fabric are correct, or there are none."""
+    rng = random.Random(seed)
+    network = random_network(rng)
+    collective = rng.choice(["allgather", "reducescatter", "allreduce"])
+    problem = Problem(topology=network, demand=Demand.collective(collective, size="8MB"))
+    if find_unreachable(problem) is not None or network.has_profiles:
+        return
+    instance = Instance.build(problem)
+    plan = plan_across(instance, target=1e6, seed=seed)
+    if plan is None:
+        return
+    verified(instance, scheduled(instance, plan))
+
+
+def test_paying_at_once_balances_better() -> None:
+    """Prices that rise with each branch spread a tree over senders, where others lay a star."""
+    network = Topology.parse("internal1:chassis=8").degraded({"c0/gpu0:switch": Fraction(1, 2)})
+    demand = Demand.collective("allgather", size="64MB")
+    instance = Instance.build(Problem(topology=network, demand=demand, num_chunks=4))
+    bound = summarise(instance.problem).physical_ps
+    options = {"target": 0.98 * bound, "steepness": 60.0, "passes": 8, "length_weight": 0.3}
+    across = plan_across(instance, **options)
+    along = laid_plan(instance, Tables.build(instance), **options)
+    assert across is not None
+    assert along is not None
+    assert fullest(instance, across) <= 1.01 * bound
+    assert fullest(instance, across) < fullest(instance, along)
+
+
+def test_same_seed_same_trees() -> None:
+    """Laying is deterministic."""
+    instance = make_instance("dgx2:chassis=2", "allreduce")
+    first, again = (plan_across(instance, target=1e6, seed=3) for _ in range(2))
+    assert first is not None
+    assert again is not None
+    assert np.array_equal(first.rows, again.rows)
+
+
+@pytest.mark.parametrize(
+    ("collective", "change", "most"),
+    [
+        ("allgather", {"degrade": ["c0/gpu0:switch=50%"]}, 0.01),
+        ("allgather", {"without_links": ["c0/gpu0:switch"]}, 0.01),
+        ("allgather", {"without_links": ["c0/gpu0:*"], "ranks": "1-63"}, 0.01),
+        ("reducescatter", {"degrade": ["c0/gpu0:*=50%"]}, 0.01),
+        ("allreduce", {"degrade": ["c0/gpu0:switch=50%"]}, 0.04),
+    ],
+)
+def test_a_faulty_cluster_stays_near_its_bound(collective, change, most) -> None:
+    """Without symmetry 64 GPUs behind a switch are planned about as well as with it."""
+    result = teccl.solve("internal1:chassis=16", collective, size="64MB", **change)
+    assert result.verified
+    assert result.physical_gap <= most
+
+
+def test_a_dead_gpu_brings_no_long_ways() -> None:
+    """A GPU without a link cannot be reached by any way, so that none is listed for its sake."""
+    network = Topology.parse("dgx-h100:chassis=2").without_links(["c0/gpu0:*"])
+    demand = Demand.collective("allgather", size="1MB", ranks=range(1, 16))
+    instance = without_long_ways(Instance.build(Problem(topology=network, demand=demand)))
+    assert int(np.diff(instance.routes.link_start).max()) == 2
