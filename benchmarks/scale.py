@@ -1,8 +1,8 @@
 """Hundreds and thousands of GPUs: finish, bound, gap, synthesis time and peak memory.
 
 Run ``python benchmarks/scale.py [grids|degraded|faulty|paper|clusters|growth|replan|verify] ...``;
-without names, all. Every case runs in a process of its own, so that its peak memory is its own. Finish and
-bound are epochs on a grid, else microseconds.
+without names, all. Every case runs in a process of its own, so that its peak memory is its own.
+Finish and bound are epochs on a grid, else microseconds.
 """
 
 import json
