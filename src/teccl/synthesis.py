@@ -19,7 +19,7 @@ import numpy as np
 from teccl.construct.baselines import BASELINES, build_baseline, serving_baselines
 from teccl.demand import Collective, Demand
 from teccl.errors import MethodError, ProblemError, ScheduleError
-from teccl.footprint import UNCERTAINTY, construction_footprint, free_memory, num_deliveries
+from teccl.footprint import UNCERTAINTY, construction_footprint, free_memory
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.progress import CancelToken, Progress, ProgressCallback
 from teccl.reachability import find_unreachable
@@ -71,9 +71,9 @@ MANY_LATENCIES = 100
 MAX_REPEATED_CHUNKS = 1024
 REPEATED_COLLECTIVES = (Collective.ALLGATHER, Collective.REDUCESCATTER, Collective.ALLREDUCE)
 REPEATED_SIZE = 2.7
-# Chunks so few that larger schedules are tried too, and how many deliveries these may have.
-FEW_REPEATED = 2
-LARGEST_REPEATED = 1_100_000
+# Chunks so few that larger schedules are tried too, and how many sends these may have.
+FEW_REPEATED = 4
+LARGEST_REPEATED = 2_200_000
 # Auto tries the baselines too where its schedule is small and this far above the bound.
 BASELINE_GAP = 0.01
 # Methods that construct, and sends from which on they say beforehand what that takes.
@@ -486,9 +486,9 @@ def _is_about_throughput(search: Search) -> bool:
 
 def _repeated_counts(search: Search, period: int, most: int) -> list[int]:
     """Counts of chunks for whole periods, most first: the pipeline's ends weigh least there."""
-    sends = search.phases * num_deliveries(search.request.problem(1))
+    sends = construction_footprint(search.request.problem(1)).sends
     room = REPEATED_SIZE * search.most_sends / sends
-    if room < FEW_REPEATED:
+    if room < FEW_REPEATED and search.request.topology.num_switches:
         room = min(FEW_REPEATED, LARGEST_REPEATED / sends)
     while period > room:
         period //= 2

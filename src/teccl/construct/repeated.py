@@ -7,10 +7,11 @@ scheduling), which makes the steady state run at the load of the fullest link; t
 where a transfer holds several ports at once, all periods are scheduled serially.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -32,12 +33,18 @@ from teccl.construct.trees import laid_plan, plan_across
 from teccl.demand import Demand
 from teccl.problem import Problem
 
+_Given = TypeVar("_Given")
+_Made = TypeVar("_Made")
+
 # Trees in a period: enough that whole chunks balance the links to about one per cent. A switched
 # period is not repeated in time, so that more trees cost no latency.
 PERIOD_TREES = 128
 SWITCHED_PERIOD_TREES = 512
 # How much more urgent the beginnings of long ways are in serial scheduling than later pieces.
 TAIL_WEIGHT = 2
+# Parts of the time by one of which results are given out later than their sums are begun; fewer
+# where there are fewer pieces.
+GATHERED = (64, 16)
 JUSTIFICATIONS = 3
 
 
@@ -57,7 +64,10 @@ class _Laying(NamedTuple):
 # Found by trial: aiming below the bound takes up trees again that are good enough already, and
 # long trees fill and empty the pipeline slowly, but may be what it takes to balance the links.
 DIRECT_LAYINGS = (_Laying(0.1), _Laying(1e-6))
-SWITCHED_LAYINGS = (_Laying(0.3, 60.0, 0.98, 1.2), _Laying(0.3, 60.0, 0.98))
+SWITCHED_LAYINGS = (_Laying(0.3, 60.0, 0.98, 1.2), _Laying(0.3, 60.0, 0.98, 1.5))
+LONG_LAYING = _Laying(0.3, 60.0, 0.98)
+# A gap with which no further trees are scheduled.
+GOOD_GAP = 0.015
 # Load above the bound with which other trees are laid instead, through switches.
 BALANCED = 1.03
 # Routes that are looked at in all passes over the trees, and the fewest and most passes.
@@ -156,17 +166,40 @@ def _plan_across(
 def _switched_plan(
     instance: Instance, unit: Instance, tables: Tables, goal: float, seed: int
 ) -> Plan | None:
-    """Repeat the first trees that balance well, or those that balance best."""
-    best: tuple[float, Plan] | None = None
-    for laying in SWITCHED_LAYINGS:
+    """Repeat trees that balance well; of several that do, those that are scheduled best."""
+
+    def lay(laying: _Laying) -> tuple[float, Plan] | None:
         trees = _trees(unit, tables, laying, goal, seed)
-        if trees is None:
-            return None
-        load = _fullest(unit, trees)
-        best = (load, trees) if best is None or load < best[0] else best
-        if load <= BALANCED * goal:
+        return None if trees is None else (_fullest(unit, trees), trees)
+
+    found = [each for each in _side_by_side(lay, SWITCHED_LAYINGS) if each is not None]
+    if not found:
+        return None
+    balanced = [trees for load, trees in found if load <= BALANCED * goal]
+    if not balanced:
+        longer = lay(LONG_LAYING)
+        found += [] if longer is None else [longer]
+        balanced = [min(found, key=lambda each: each[0])[1]]
+    goes_back = _goes_back(instance.problem)
+    best: tuple[int, Plan, int] | None = None
+    for trees in balanced if goes_back else balanced[:1]:
+
+        def schedule(gathered: int, trees: Plan = trees) -> tuple[int, Plan, int]:
+            plan = _in_turns(instance, unit, trees, goal, gathered=gathered, rounds=1)
+            return plan.finish, trees, gathered
+
+        tries = _side_by_side(schedule, GATHERED if goes_back else GATHERED[:1])
+        best = min([*tries, *([] if best is None else [best])], key=lambda one: one[0])
+        if best[0] <= (1 + GOOD_GAP) * goal * instance.problem.num_chunks / unit.problem.num_chunks:
             break
-    return None if best is None else _in_turns(instance, unit, best[1], goal)
+    assert best is not None
+    return _in_turns(instance, unit, best[1], goal, gathered=best[2])
+
+
+def _side_by_side(function: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
+    """Call a function that spends its time in compiled code for several arguments, on two cores."""
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        return list(pool.map(function, given))
 
 
 def _trees(unit: Instance, tables: Tables, laying: _Laying, goal: float, seed: int) -> Plan | None:
@@ -250,7 +283,15 @@ def _incoming(order: Precedence) -> tuple[IntArray, IntArray, IntArray]:
     return starts, before[by_task], order.next_lag[by_task]
 
 
-def _in_turns(instance: Instance, unit: Instance, trees: Plan, goal: float) -> Plan:
+def _in_turns(
+    instance: Instance,
+    unit: Instance,
+    trees: Plan,
+    goal: float,
+    *,
+    gathered: int = GATHERED[0],
+    rounds: int = JUSTIFICATIONS,
+) -> Plan:
     """Schedule all periods serially, one tree's beginnings before the next one's, and justify."""
     time = np.zeros(len(trees.rows), dtype=np.int64)
     plan = _repeat(instance, unit, trees, time, 0)
@@ -261,13 +302,13 @@ def _in_turns(instance: Instance, unit: Instance, trees: Plan, goal: float) -> P
     turn = _spread(unit, trees)
     place = piece // pieces + turn[block * pieces + piece % pieces] / chunks
     if _goes_back(instance.problem):
-        # With few pieces every GPU gathers one sum after another all the time, and gives out
-        # results in the second half of that: first come first served would let it wait.
-        periods = all_pieces / pieces
-        place = (place * all_pieces / 2 + periods * ~tasks.reduce) / (1 + all_pieces / 2)
+        # Sums are made throughout and results given out a little later: first come first served
+        # would let GPUs wait that gather one sum after another.
+        parts, periods = min(all_pieces / 2, gathered), all_pieces / pieces
+        place = (place * parts + periods * ~tasks.reduce) / (1 + parts)
     order = precedence(instance, tasks)
     key = (place * goal).astype(np.int64) - TAIL_WEIGHT * task_tails(tasks, order)
-    start = justify_serially(instance, tasks, key=key, rounds=JUSTIFICATIONS, order=order)
+    start = justify_serially(instance, tasks, key=key, rounds=rounds, order=order)
     return with_starts(plan, start, finish_time(tasks, start))
 
 

@@ -75,7 +75,7 @@ def shuffle(order, state):
     return state
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, nogil=True)
 def lay_trees(
     root,
     goal,

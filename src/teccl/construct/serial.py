@@ -45,7 +45,7 @@ def _occupy(begins, ends, base, count, r, begin, end):
         count[r] += 1
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, nogil=True)
 def serial_schedule(
     res_start,
     res,
