@@ -270,6 +270,14 @@ def test_search_can_start_from_a_schedule():
     assert solve(RING, "allgather", from_schedule=best.schedule).finish_ps <= best.finish_ps
 
 
+def test_a_good_start_does_not_end_the_search():
+    """What a schedule near the bound lacks is still looked for."""
+    start = solve("dgx1", "allgather", size="4MB", effort="quick", max_chunks=8)
+    fresh = solve("dgx1", "allgather", size="4MB")
+    again = solve("dgx1", "allgather", size="4MB", from_schedule=start.schedule)
+    assert again.finish_ps <= fresh.finish_ps < start.finish_ps
+
+
 def test_start_is_replayed_on_slower_links(tmp_path):
     """The order of a saved schedule is kept where rates have changed."""
     path = tmp_path / "ring.json"

@@ -206,13 +206,18 @@ class Search:
             self.report("schedule", f"{schedule.method}, {count} chunks")
         return candidate.finish_ps
 
-    def checkpoint(self) -> None:
+    def checkpoint(self, *, is_capped: bool = True) -> None:
         """End the search if it was cancelled, has no time left or is good enough.
+
+        Parameters
+        ----------
+        is_capped
+            Whether to end it too where the seconds are over that an effort may take.
 
         Raises
         ------
         SearchStoppedError
-            If so. A time limit waits for the first schedule, which comes soon.
+            If so. A time limit waits for the first schedule.
         """
         if self.cancel is not None and self.cancel.is_cancelled:
             raise SearchStoppedError(Status.INTERRUPTED)
@@ -222,7 +227,7 @@ class Search:
         limit = self.request.time_limit_s
         if limit is not None and self.elapsed_s >= limit:
             raise SearchStoppedError(Status.TIME_LIMIT)
-        if self.request.method == "auto" and self._has_spent_its_effort():
+        if is_capped and self.request.method == "auto" and self._has_spent_its_effort():
             raise SearchStoppedError(Status.FEASIBLE)
         target = self.target
         meets = target is not None and best.length <= target * (1 + self.request.gap)

@@ -69,11 +69,14 @@ REPEATED_GAP = 0.02
 REPEATED_CHUNKS = 8
 MANY_LATENCIES = 100
 MAX_REPEATED_CHUNKS = 1024
-REPEATED_COLLECTIVES = (Collective.ALLGATHER, Collective.REDUCESCATTER, Collective.ALLREDUCE)
 REPEATED_SIZE = 2.7
 # Chunks so few that larger schedules are tried too, and how many sends these may have.
 FEW_REPEATED = 4
 LARGEST_REPEATED = 2_200_000
+# Collectives for which clusters without symmetry begin with trees, and gaps with which these do, of
+# one phase and of two.
+TREE_COLLECTIVES = (Collective.ALLGATHER, Collective.REDUCESCATTER, Collective.ALLREDUCE)
+LAID_GAPS: dict[int, float] = {1: 0.02, 2: 0.1}
 # Auto tries the baselines too where its schedule is small and this far above the bound.
 BASELINE_GAP = 0.01
 # Methods that construct, and sends from which on they say beforehand what that takes.
@@ -308,7 +311,10 @@ def _bound(request: Request, problem: Problem, *, narrow: bool = True) -> BoundS
 
 
 def _refine(search: Search, *, at_once: bool = False) -> None:
-    """Look for narrow cuts, unless the bound shows already that the best schedule is very good."""
+    """Look for narrow cuts, unless the bound shows already that the best schedule is very good.
+
+    With `at_once` they are looked for before there is any schedule.
+    """
     best, target = search.incumbent, search.target
     tolerance = NARROW_GAP if search.request.chunks is None else 0
     if search.is_refined or target is None:
@@ -395,17 +401,20 @@ def _auto(search: Search) -> None:
 
 
 def _construct(search: Search) -> None:
-    """Construct schedules with more and more chunks, then try harder with the best counts."""
+    """Construct schedules with more and more chunks, then try harder with the best counts.
+
+    Large clusters without symmetry begin with balanced trees instead.
+    """
     level = search.request.effort
-    is_irregular = level is not Effort.QUICK and _is_irregular_cluster(search)
-    if is_irregular:
-        _refine(search, at_once=True)
-        _repeat(search)
-    is_done = search.is_within(FAR_GAP)
+    is_laid = level is not Effort.QUICK and _is_irregular_cluster(search) and _lay_first(search)
+    is_done = (
+        is_laid and level is not Effort.THOROUGH and search.is_within(LAID_GAPS[search.phases])
+    )
     for problem in () if is_done else search.problems():
         _construct_one(search, problem, Effort.QUICK)
     _refine(search)
-    search.checkpoint()
+    # What is far off needs trees, however long it took so far.
+    search.checkpoint(is_capped=search.is_within(FAR_GAP))
     if level is not Effort.QUICK and search.request.chunks is not None:
         _construct_one(search, search.request.problem(search.request.chunks), level)
     elif level is not Effort.QUICK and search.best and not is_done:
@@ -413,7 +422,7 @@ def _construct(search: Search) -> None:
         # what they make of something far off is not polished, which takes long and gains little.
         if search.is_within(FAR_GAP):
             _polish(search)
-        if not is_irregular:
+        if not is_laid:
             _repeat(search)
         if not search.is_within(FAR_GAP):
             _polish(search)
@@ -433,48 +442,72 @@ def _is_irregular_cluster(search: Search) -> bool:
 
     There balanced trees are the best start: greedy schedules take long and are poor.
     """
+    from teccl.construct.instance import is_joined_by_single_switches
     from teccl.construct.repeated import MANY_GPUS
     from teccl.construct.symmetry import find_group
 
-    topology, tenants = search.request.topology, search.request.demand.tenants
-    if search.request.grid or search.request.chunks is not None:
+    topology = search.request.topology
+    if search.request.grid or search.request.chunks is not None or not _gathers(search):
         return False
     if not topology.num_switches or topology.num_gpus < MANY_GPUS:
         return False
-    serves = all(tenant.collective in REPEATED_COLLECTIVES for tenant in tenants)
-    return serves and find_group(topology) is None
+    return is_joined_by_single_switches(topology) and find_group(topology) is None
 
 
-def _repeat(search: Search) -> None:
-    """Where throughput counts and a gap is left, repeat a period of balanced trees many times."""
+def _gathers(search: Search) -> bool:
+    """Whether all tenants ask for collectives with trees over all of their GPUs."""
+    return all(t.collective in TREE_COLLECTIVES for t in search.request.demand.tenants)
+
+
+def _lay_first(search: Search) -> bool:
+    """Begin with balanced trees; say whether they were tried."""
+    if search.request.time_limit_s is not None:
+        # Trees take their time, and whoever is in a hurry should have something before.
+        _construct_one(search, search.request.problem(1), Effort.QUICK)
+    _refine(search, at_once=True)
+    return _repeat(search)
+
+
+def _repeat(search: Search) -> bool:
+    """Where throughput counts and a gap is left, repeat a period of balanced trees many times.
+
+    Returns whether that was tried.
+    """
     from teccl.construct.instance import Instance
     from teccl.construct.repeated import can_repeat, period_pieces, repeated_plans
     from teccl.construct.warmup import load_all_kernels, load_tree_kernels
 
     if search.request.grid or not search.target or not _is_about_throughput(search):
-        return
+        return False
     if search.is_within(REPEATED_GAP):
-        return
+        return False
     with search.paused():
         load_all_kernels()
         load_tree_kernels(search.request.topology)
     most = search.finest(MAX_REPEATED_CHUNKS)
     period = period_pieces(search.request.problem(most))
     for count in _repeated_counts(search, period, most):
-        search.checkpoint()
+        search.checkpoint(is_capped=search.is_within(FAR_GAP))
         problem = search.request.problem(count)
         if not can_repeat(problem):
-            return
+            break
         instance = Instance.build(problem)
-        plans = repeated_plans(instance, target=search.target, seed=search.request.seed)
+        plans = repeated_plans(
+            instance,
+            target=search.target,
+            seed=search.request.seed,
+            # Half of this work is of no use.
+            checkpoint=partial(search.checkpoint, is_capped=False),
+        )
         plan = min(plans, key=lambda plan: plan.finish, default=None)
         if plan is None:
-            return
+            break
         if search.best and plan.finish > search.fastest * (1 + CHUNK_TOLERANCE):
-            return
+            break
         _offer_plan(search, instance, plan)
-        if search.is_within(FAR_GAP):
-            return
+        if search.is_within(REPEATED_GAP):
+            break
+    return True
 
 
 def _is_about_throughput(search: Search) -> bool:
@@ -488,7 +521,7 @@ def _repeated_counts(search: Search, period: int, most: int) -> list[int]:
     """Counts of chunks for whole periods, most first: the pipeline's ends weigh least there."""
     sends = construction_footprint(search.request.problem(1)).sends
     room = REPEATED_SIZE * search.most_sends / sends
-    if room < FEW_REPEATED and search.request.topology.num_switches:
+    if room < FEW_REPEATED and search.request.topology.num_switches and _gathers(search):
         room = min(FEW_REPEATED, LARGEST_REPEATED / sends)
     while period > room:
         period //= 2

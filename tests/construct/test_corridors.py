@@ -11,13 +11,17 @@ from tests.construct.small import make_instance, verified
 import teccl
 from teccl.bounds import summarise
 from teccl.construct.corridors import Corridors, corridors_of, held_by_links
-from teccl.construct.instance import Instance, without_long_ways
+from teccl.construct.instance import (
+    Instance,
+    is_joined_by_single_switches,
+    without_long_ways,
+)
 from teccl.construct.multicast import Tables
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.tasks import finish_time, precedence, schedule_tasks, tasks_of_plan
 from teccl.construct.trees import laid_plan, plan_across
 from teccl.demand import Demand
-from teccl.problem import Problem
+from teccl.problem import Problem, SwitchMode, Transit
 from teccl.reachability import find_unreachable
 from teccl.topology import Topology
 
@@ -175,3 +179,41 @@ def test_a_dead_gpu_brings_no_long_ways() -> None:
     demand = Demand.collective("allgather", size="1MB", ranks=range(1, 16))
     instance = without_long_ways(Instance.build(Problem(topology=network, demand=demand)))
     assert int(np.diff(instance.routes.link_start).max()) == 2
+
+
+@pytest.mark.parametrize("switch", ["copy", "hyper-edge"])
+@pytest.mark.parametrize("transit", ["store-and-forward", "cut-through"])
+def test_trees_across_serve_every_mode(switch: str, transit: str) -> None:
+    """However switches pass data on, and whoever takes part, trees are correct."""
+    demand = Demand.collective("allreduce", size="8MB", ranks=(0, 1, 3, 4, 5))
+    made = make_instance(
+        "internal2:chassis=4", demand, switch=SwitchMode(switch), transit=Transit(transit)
+    )
+    plan = plan_across(made, target=1e6)
+    assert plan is not None
+    verified(made, scheduled(made, plan))
+
+
+def test_single_switches_join_a_cluster() -> None:
+    """Rails and chassis meet in GPUs; the edges of a fat tree meet in other switches only."""
+    assert is_joined_by_single_switches(Topology.parse("dgx-h100:chassis=2"))
+    assert is_joined_by_single_switches(Topology.parse("internal1:chassis=3"))
+    assert not is_joined_by_single_switches(Topology.parse("fat-tree:k=4"))
+    dead = Topology.parse("dgx-h100:chassis=2").without_links(["c0/gpu0:*"])
+    assert is_joined_by_single_switches(dead)
+
+
+def test_a_time_limit_counts_in_a_faulty_cluster() -> None:
+    """Something is found before trees are laid, and the limit is looked at between steps."""
+    fault = {"degrade": ["c0/gpu0:switch=50%"]}
+    result = teccl.solve("internal1:chassis=16", "allgather", size="64MB", time_limit=0.01, **fault)
+    assert result.status.value == "time_limit"
+    assert result.num_chunks == 1
+
+
+def test_medium_sizes_get_trees_too() -> None:
+    """Where latencies count greedy schedules come first, but trees are not forgotten."""
+    result = teccl.solve(
+        "internal1:chassis=16", "allgather", size="8MB", degrade=["c0/gpu0:switch=50%"]
+    )
+    assert result.physical_gap <= 0.04

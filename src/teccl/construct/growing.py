@@ -122,6 +122,18 @@ def _farthest(corridor, far_start, far_node, far_link, beyond, cost, inside):
 
 
 @nb.njit(cache=True)
+def _across(corridor, corridors, near, beyond, cost, length_weight, far, inside):
+    """Cost of the cheapest way through a corridor, from the tree to a node that it lacks."""
+    near_start, near_node, near_link, far_start, far_node, far_link = corridors[:6]
+    inner_start, inner_link = corridors[6:8]
+    paid = _nearest(corridor, near_start, near_node, near_link, near, cost, length_weight, far)
+    paid += _farthest(corridor, far_start, far_node, far_link, beyond, cost, inside)
+    for i in range(inner_start[corridor], inner_start[corridor + 1]):
+        paid += cost[inner_link[i]]
+    return paid
+
+
+@nb.njit(cache=True)
 def _beyond(wanted, root, far_start, far_node, far_link, cost, beyond):
     """Put the links to all nodes that are wanted into heaps."""
     keys, values, sizes = beyond
@@ -145,8 +157,7 @@ def _grow(root, wanted, corridors, length, ways, market, length_weight, via):
     """
     cost = market[2]
     near_start, near_node, near_link, far_start, far_node, far_link = corridors[:6]
-    inner_start, inner_link, route_start, route = corridors[6:10]
-    touching_start, touching, near_place = corridors[10:]
+    route_start, route, touching_start, touching, near_place = corridors[8:]
     num = len(near_start) - 1
     near = (
         np.empty(len(near_node)),
@@ -180,16 +191,18 @@ def _grow(root, wanted, corridors, length, ways, market, length_weight, via):
                 near[2][c] += 1
         for node in (u, v):
             for i in range(touching_start[node], touching_start[node + 1]):
-                c = touching[i]
-                paid = _nearest(
-                    c, near_start, near_node, near_link, near, cost, length_weight, far
-                ) + _farthest(c, far_start, far_node, far_link, beyond, cost, inside)
-                for j in range(inner_start[c], inner_start[c + 1]):
-                    paid += cost[inner_link[j]]
-                total_cost[c] = paid
-        c = np.argmin(total_cost)
-        if total_cost[c] == np.inf:
-            return np.inf
+                total_cost[touching[i]] = _across(
+                    touching[i], corridors, near, beyond, cost, length_weight, far, inside
+                )
+        # What other corridors share with those may cost more by now, never less.
+        while True:
+            c = np.argmin(total_cost)
+            known = total_cost[c]
+            if known == np.inf:
+                return np.inf
+            total_cost[c] = _across(c, corridors, near, beyond, cost, length_weight, far, inside)
+            if total_cost[c] <= known:
+                break
         i, j = near[1][near_start[c]], beyond[1][far_start[c]]
         u, v = near_node[i], far_node[j]
         width = far_start[c + 1] - far_start[c]

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from teccl._graphs import strong_components
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.timegrid import TimeGrid
+from teccl.topology import Topology
 
 IntArray = npt.NDArray[np.int64]
 
@@ -143,6 +144,17 @@ def without_long_ways(instance: Instance) -> Instance:
     if len(short) == len(ways) or not _strongly_connected(instance.problem, short):
         return instance
     return Instance.build(instance.problem, instance.grid, ways=short)
+
+
+def is_joined_by_single_switches(topology: Topology) -> bool:
+    """Whether GPUs reach each other by direct links and passages through one switch each."""
+    linked = np.unique(np.concatenate([topology.link_src, topology.link_dst]))
+    is_switch = topology.is_switch
+    kept = ~(is_switch[topology.link_src] & is_switch[topology.link_dst])
+    component = strong_components(
+        topology.num_nodes, topology.link_src[kept], topology.link_dst[kept]
+    )
+    return len(np.unique(component[linked[~is_switch[linked]]])) == 1
 
 
 def _longest_kappa(problem: Problem, grid: TimeGrid) -> IntArray:

@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
+from functools import partial
+from operator import itemgetter
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray, without_long_ways
 from teccl.construct.multicast import Tables
@@ -37,13 +40,12 @@ _Given = TypeVar("_Given")
 _Made = TypeVar("_Made")
 
 # Trees in a period: enough that whole chunks balance the links to about one per cent. A switched
-# period is not repeated in time, so that more trees cost no latency.
+# period is not repeated in time, so that more trees cost no latency, and the more GPUs the better.
 PERIOD_TREES = 128
-SWITCHED_PERIOD_TREES = 512
+SWITCHED_PERIOD_TREES = (512, 1024)
 # How much more urgent the beginnings of long ways are in serial scheduling than later pieces.
 TAIL_WEIGHT = 2
-# Parts of the time by one of which results are given out later than their sums are begun; fewer
-# where there are fewer pieces.
+# Into so many parts the time is cut, by one of which results go out later than their sums begin.
 GATHERED = (64, 16)
 JUSTIFICATIONS = 3
 
@@ -77,9 +79,10 @@ PASSES = (8, 40)
 ACROSS = {False: _Laying(0.3, 60.0, 0.98), True: _Laying(3.0, 60.0, 0.98)}
 ACROSS_PASSES = 8
 ENOUGH = 1.003
-# GPUs from which on every passage has one output: those of several must find all of them free at
-# once, which is the harder the more there are. With fewer GPUs sums that go back out are better off
-# with several. The other kind is tried too where such a gap is left, of copies and of these sums.
+# GPUs from which on periods are larger and every passage has one output: those of several must
+# find all of them free at once, which is the harder the more there are. With fewer GPUs sums that
+# go back out are better off with several. The other kind is tried too where such a gap is left, of
+# copies and of these sums.
 MANY_GPUS = 64
 OTHER_GAPS = (0.02, 0.1)
 # Loads that are added up at most to put trees in order.
@@ -90,9 +93,10 @@ def period_pieces(problem: Problem) -> int:
     """Pieces per block in a period, a power of two; on direct links at most half of all."""
     blocks = max(1, len(problem.chunks) // problem.num_chunks)
     pieces = 1
-    is_switched = problem.topology.num_switches > 0
-    trees, periods = (SWITCHED_PERIOD_TREES, 1) if is_switched else (PERIOD_TREES, 2)
-    trees *= 1 + (problem.topology.num_gpus >= MANY_GPUS)
+    trees, periods = PERIOD_TREES, 2
+    if problem.topology.num_switches:
+        is_large = problem.topology.num_gpus >= MANY_GPUS
+        trees, periods = SWITCHED_PERIOD_TREES[is_large], 1
     while pieces * blocks < trees and 2 * periods * pieces <= problem.num_chunks:
         pieces *= 2
     return pieces
@@ -112,18 +116,32 @@ def can_repeat(problem: Problem) -> bool:
     )
 
 
-def repeated_plans(instance: Instance, *, target: int, seed: int = 0) -> Iterator[Plan]:
-    """Yield plans that repeat one period of balanced trees."""
+def repeated_plans(
+    instance: Instance, *, target: int, seed: int = 0, checkpoint: Callable[[], None] = lambda: None
+) -> Iterator[Plan]:
+    """Yield plans that repeat one period of balanced trees.
+
+    Parameters
+    ----------
+    instance
+        What is to be scheduled.
+    target
+        A lower bound.
+    seed
+        Of all random choices.
+    checkpoint
+        Called between steps that take long; may raise to end the search.
+    """
     instance = without_long_ways(instance)
     pieces = period_pieces(instance.problem)
-    unit = _one_period(instance, pieces)
     goal = target * pieces / instance.problem.num_chunks
-    tables = Tables.build(unit)
-    if bool(np.all(np.diff(unit.routes.res_start) == 1)):
+    work = _Repetition(instance, _one_period(instance, pieces), goal, seed, checkpoint)
+    if bool(np.all(np.diff(work.unit.routes.res_start) == 1)):
+        tables = Tables.build(work.unit)
         for laying in DIRECT_LAYINGS:
-            trees = _trees(unit, tables, laying, goal, seed)
+            trees = _trees(work, tables, laying)
             if trees is not None:
-                yield _in_phases(instance, unit, trees)
+                yield _in_phases(instance, work.unit, trees)
         return
     kinds = [_plan_across, _switched_plan]
     is_large = instance.problem.topology.num_gpus >= MANY_GPUS
@@ -131,11 +149,22 @@ def repeated_plans(instance: Instance, *, target: int, seed: int = 0) -> Iterato
     if goes_back and not is_large:
         kinds.reverse()
     for kind in kinds:
-        plan = kind(instance, unit, tables, goal, seed)
+        plan = kind(work)
         if plan is not None:
             yield plan
             if is_large or plan.finish <= target * (1 + OTHER_GAPS[goes_back]):
                 return
+        checkpoint()
+
+
+class _Repetition(NamedTuple):
+    """What is repeated: all pieces, one period of them, its share of the bound, how to go on."""
+
+    instance: Instance
+    unit: Instance
+    goal: float
+    seed: int
+    checkpoint: Callable[[], None]
 
 
 def _goes_back(problem: Problem) -> bool:
@@ -145,55 +174,58 @@ def _goes_back(problem: Problem) -> bool:
     return any(len(table.sets[end]) > 1 for end in ends)
 
 
-def _plan_across(
-    instance: Instance, unit: Instance, tables: Tables, goal: float, seed: int
-) -> Plan | None:
+def _plan_across(work: _Repetition) -> Plan | None:
     """Repeat trees in which every passage has one output."""
-    del tables
-    laying = ACROSS[_goes_back(unit.problem)]
+    laying = ACROSS[_goes_back(work.unit.problem)]
     trees = plan_across(
-        unit,
-        target=max(1.0, laying.aim * goal),
-        seed=seed,
+        work.unit,
+        target=max(1.0, laying.aim * work.goal),
+        seed=work.seed,
         steepness=laying.steepness,
         passes=ACROSS_PASSES,
         length_weight=laying.length_weight,
-        enough=ENOUGH * goal,
+        enough=ENOUGH * work.goal,
     )
-    return None if trees is None else _in_turns(instance, unit, trees, goal)
+    work.checkpoint()
+    if trees is None:
+        return None
+    turns = _Turns.of(work, trees)
+    return turns.plan(turns.starts(turns.parts(GATHERED[0])))
 
 
-def _switched_plan(
-    instance: Instance, unit: Instance, tables: Tables, goal: float, seed: int
-) -> Plan | None:
+def _switched_plan(work: _Repetition) -> Plan | None:
     """Repeat trees that balance well; of several that do, those that are scheduled best."""
+    tables = Tables.build(work.unit)
 
     def lay(laying: _Laying) -> tuple[float, Plan] | None:
-        trees = _trees(unit, tables, laying, goal, seed)
-        return None if trees is None else (_fullest(unit, trees), trees)
+        trees = _trees(work, tables, laying)
+        return None if trees is None else (_fullest(work.unit, trees), trees)
 
     found = [each for each in _side_by_side(lay, SWITCHED_LAYINGS) if each is not None]
     if not found:
         return None
-    balanced = [trees for load, trees in found if load <= BALANCED * goal]
+    balanced = [trees for load, trees in found if load <= BALANCED * work.goal]
     if not balanced:
         longer = lay(LONG_LAYING)
         found += [] if longer is None else [longer]
         balanced = [min(found, key=lambda each: each[0])[1]]
-    goes_back = _goes_back(instance.problem)
-    best: tuple[int, Plan, int] | None = None
-    for trees in balanced if goes_back else balanced[:1]:
-
-        def schedule(gathered: int, trees: Plan = trees) -> tuple[int, Plan, int]:
-            plan = _in_turns(instance, unit, trees, goal, gathered=gathered, rounds=1)
-            return plan.finish, trees, gathered
-
-        tries = _side_by_side(schedule, GATHERED if goes_back else GATHERED[:1])
-        best = min([*tries, *([] if best is None else [best])], key=lambda one: one[0])
-        if best[0] <= (1 + GOOD_GAP) * goal * instance.problem.num_chunks / unit.problem.num_chunks:
+    if not _goes_back(work.unit.problem):
+        turns = _Turns.of(work, balanced[0])
+        return turns.plan(turns.starts(turns.parts(GATHERED[0])))
+    tries: list[tuple[int, _Turns, float, IntArray]] = []
+    for trees in balanced:
+        work.checkpoint()
+        turns = _Turns.of(work, trees)
+        parts = sorted({turns.parts(gathered) for gathered in GATHERED})
+        found_starts = _side_by_side(partial(turns.starts, rounds=1), parts)
+        tries += [
+            (finish_time(turns.tasks, start), turns, part, start)
+            for part, start in zip(parts, found_starts, strict=True)
+        ]
+        if min(tries, key=itemgetter(0))[0] <= (1 + GOOD_GAP) * turns.target:
             break
-    assert best is not None
-    return _in_turns(instance, unit, best[1], goal, gathered=best[2])
+    _, turns, part, start = min(tries, key=itemgetter(0))
+    return turns.plan(turns.starts(part, rounds=JUSTIFICATIONS - 1, known=start))
 
 
 def _side_by_side(function: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
@@ -202,15 +234,15 @@ def _side_by_side(function: Callable[[_Given], _Made], given: Sequence[_Given]) 
         return list(pool.map(function, given))
 
 
-def _trees(unit: Instance, tables: Tables, laying: _Laying, goal: float, seed: int) -> Plan | None:
-    work = LAYING_WORK // (len(unit.problem.chunks) * len(unit.routes))
+def _trees(work: _Repetition, tables: Tables, laying: _Laying) -> Plan | None:
+    looks = LAYING_WORK // (len(work.unit.problem.chunks) * len(work.unit.routes))
     return laid_plan(
-        unit,
+        work.unit,
         tables,
-        target=max(1.0, laying.aim * goal),
-        seed=seed,
+        target=max(1.0, laying.aim * work.goal),
+        seed=work.seed,
         steepness=laying.steepness,
-        passes=min(max(work, PASSES[0]), PASSES[1]),
+        passes=min(max(looks, PASSES[0]), PASSES[1]),
         length_weight=laying.length_weight,
         join=True,
         stretch=laying.stretch,
@@ -283,33 +315,65 @@ def _incoming(order: Precedence) -> tuple[IntArray, IntArray, IntArray]:
     return starts, before[by_task], order.next_lag[by_task]
 
 
-def _in_turns(
-    instance: Instance,
-    unit: Instance,
-    trees: Plan,
-    goal: float,
-    *,
-    gathered: int = GATHERED[0],
-    rounds: int = JUSTIFICATIONS,
-) -> Plan:
-    """Schedule all periods serially, one tree's beginnings before the next one's, and justify."""
-    time = np.zeros(len(trees.rows), dtype=np.int64)
-    plan = _repeat(instance, unit, trees, time, 0)
-    tasks = tasks_of_plan(instance, plan)
-    chunks = len(unit.problem.chunks)
-    pieces, all_pieces = unit.problem.num_chunks, instance.problem.num_chunks
-    block, piece = np.divmod(tasks.chunk, all_pieces)
-    turn = _spread(unit, trees)
-    place = piece // pieces + turn[block * pieces + piece % pieces] / chunks
-    if _goes_back(instance.problem):
-        # Sums are made throughout and results given out a little later: first come first served
-        # would let GPUs wait that gather one sum after another.
-        parts, periods = min(all_pieces / 2, gathered), all_pieces / pieces
-        place = (place * parts + periods * ~tasks.reduce) / (1 + parts)
-    order = precedence(instance, tasks)
-    key = (place * goal).astype(np.int64) - TAIL_WEIGHT * task_tails(tasks, order)
-    start = justify_serially(instance, tasks, key=key, rounds=rounds, order=order)
-    return with_starts(plan, start, finish_time(tasks, start))
+class _Turns(NamedTuple):
+    """All periods of some trees, to be scheduled serially, one tree's beginnings before the next's.
+
+    `place` is each task's, from nought to one, and `target` the bound.
+    """
+
+    instance: Instance
+    trees: Plan
+    tasks: Tasks
+    order: Precedence
+    tail: IntArray
+    place: npt.NDArray[np.float64]
+    target: float
+
+    @staticmethod
+    def of(work: _Repetition, trees: Plan) -> "_Turns":
+        """Repeat trees and put them in an order."""
+        instance, unit = work.instance, work.unit
+        plan = _repeat(instance, unit, trees, np.zeros(len(trees.rows), dtype=np.int64), 0)
+        tasks = tasks_of_plan(instance, plan)
+        pieces, all_pieces = unit.problem.num_chunks, instance.problem.num_chunks
+        block, piece = np.divmod(tasks.chunk, all_pieces)
+        turn = _spread(unit, trees)[block * pieces + piece % pieces] / len(unit.problem.chunks)
+        periods = all_pieces // pieces
+        order = precedence(instance, tasks)
+        return _Turns(
+            instance=instance,
+            trees=plan,
+            tasks=tasks,
+            order=order,
+            tail=task_tails(tasks, order),
+            place=(piece // pieces + turn) / periods,
+            target=work.goal * periods,
+        )
+
+    def parts(self, most: int) -> float:
+        """Parts of the time by one of which results go out later than their sums are begun."""
+        return min(self.instance.problem.num_chunks / 2, most)
+
+    def starts(
+        self, gathered: float, *, rounds: int = JUSTIFICATIONS, known: IntArray | None = None
+    ) -> IntArray:
+        """Schedule serially and justify, or go on with that."""
+        place = self.place
+        if _goes_back(self.instance.problem):
+            # First come first served would let GPUs wait that gather one sum after another.
+            place = (place * gathered + ~self.tasks.reduce) / (1 + gathered)
+        return justify_serially(
+            self.instance,
+            self.tasks,
+            key=(place * self.target).astype(np.int64) - TAIL_WEIGHT * self.tail,
+            rounds=rounds,
+            order=self.order,
+            known=known,
+        )
+
+    def plan(self, start: IntArray) -> Plan:
+        """Return the trees with starts."""
+        return with_starts(self.trees, start, finish_time(self.tasks, start))
 
 
 def _spread(unit: Instance, trees: Plan) -> IntArray:

@@ -246,11 +246,18 @@ def justify(
 
 
 def justify_serially(
-    instance: Instance, tasks: Tasks, *, key: IntArray, rounds: int, order: Precedence
+    instance: Instance,
+    tasks: Tasks,
+    *,
+    key: IntArray,
+    rounds: int,
+    order: Precedence,
+    known: IntArray | None = None,
 ) -> IntArray:
     """Place tasks serially by a key, then backwards and forwards again; returns the best starts.
 
-    Serial scheduling books ahead and fills gaps. It serves continuous time only.
+    Serial scheduling books ahead and fills gaps. It serves continuous time only. With `known`
+    starts it goes on from these.
     """
     from teccl.construct.serial import serial_schedule
 
@@ -262,7 +269,10 @@ def justify_serially(
     offset = _in_phase(res, offset, np.repeat(quantum, np.diff(starts)))
     mirrored = starts, res, offset, hold
     columns, forward = _resource_columns(tasks), _arcs(order)
-    start = best = serial_schedule(*columns, *forward, order.release, key, quantum, num)
+    start = known
+    if start is None:
+        start = serial_schedule(*columns, *forward, order.release, key, quantum, num)
+    best = start
     anytime = np.zeros_like(order.release)
     for _ in range(rounds):
         back = serial_schedule(*mirrored, *arcs, anytime, -(start + length), quantum, num)

@@ -73,11 +73,14 @@ def plan_across(
 
     None where that cannot be, because trees would need GPUs that take no part, or too many ways.
     """
-    kinds = _kinds(instance.problem)
     weights = (length_weight, target, steepness, passes, seed, enough)
-    parts = [_laid_across(instance, kind, weights) for kind in kinds or ()]
-    found = [part for part in parts if part is not None]
-    return _joined(found) if found and len(found) == len(parts) else None
+    parts = []
+    for kind in _kinds(instance.problem) or ():
+        part = _laid_across(instance, kind, weights)
+        if part is None:
+            return None
+        parts.append(part)
+    return _joined(parts) if parts else None
 
 
 class _Kind(NamedTuple):

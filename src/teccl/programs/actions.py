@@ -75,8 +75,8 @@ class Actions:
     def sources(self) -> tuple[Integers, Integers]:
         """What each action comes after: a list, and where in it the action's own stand.
 
-        These are the first publications that end its waits, published numbers only grow, and the
-        send whose data it receives.
+        These are the send whose data it receives and, as published numbers only grow, the first
+        publication that ends each of its waits.
         """
         receives = self.receives_on >= 0
         count = np.diff(self.first_wait) + receives
