@@ -420,7 +420,11 @@ def _construct(search: Search) -> None:
     elif level is not Effort.QUICK and search.best and not is_done:
         # Polishing mends what is nearly good, repeated trees serve where whole shares are wrong;
         # what they make of something far off is not polished, which takes long and gains little.
-        if search.is_within(FAR_GAP):
+        # So does polishing sums behind switches, where trees of as many chunks come first.
+        is_near = search.is_within(FAR_GAP)
+        if is_near and search.phases > 1 and search.request.topology.num_switches:
+            _repeat(search, [max(search.best)])
+        if is_near:
             _polish(search)
         if not is_laid:
             _repeat(search)
@@ -468,10 +472,10 @@ def _lay_first(search: Search) -> bool:
     return _repeat(search)
 
 
-def _repeat(search: Search) -> bool:
+def _repeat(search: Search, counts: Sequence[int] | None = None) -> bool:
     """Where throughput counts and a gap is left, repeat a period of balanced trees many times.
 
-    Returns whether that was tried.
+    Returns whether that was tried, with the given counts of chunks or with those that suit best.
     """
     from teccl.construct.instance import Instance
     from teccl.construct.repeated import can_repeat, period_pieces, repeated_plans
@@ -486,7 +490,7 @@ def _repeat(search: Search) -> bool:
         load_tree_kernels(search.request.topology)
     most = search.finest(MAX_REPEATED_CHUNKS)
     period = period_pieces(search.request.problem(most))
-    for count in _repeated_counts(search, period, most):
+    for count in counts or _repeated_counts(search, period, most):
         search.checkpoint(is_capped=search.is_within(FAR_GAP))
         problem = search.request.problem(count)
         if not can_repeat(problem):
