@@ -46,7 +46,7 @@ from teccl.schedule import BoundSummary, Schedule
 from teccl.search import CHUNK_TOLERANCE, FAR_GAP, Candidate, Search, SearchStoppedError
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
-from teccl.units import PICOSECONDS, Quantity, display_time
+from teccl.units import PICOSECONDS, Quantity, display_time, format_size
 
 if TYPE_CHECKING:
     from teccl.construct.instance import Instance
@@ -683,10 +683,11 @@ def _difference(request: Request, problem: Problem, start: Schedule) -> str | No
     if replace(problem, topology=old) != start.problem:
         if old.links != new.links and problem.demand != start.problem.demand:
             return "the schedule serves other ranks"
+        given = start.problem
         raise ScheduleError(
-            "the schedule to start from solves another problem; "
-            f"ask for {start.problem.demand.title} with --chunks {start.problem.num_chunks} "
-            "and its other options"
+            f"the schedule to start from solves another problem: {given.demand.title} of "
+            f"{format_size(given.size_bytes)} with --chunks {given.num_chunks}; ask for that, with "
+            "its other options, or drop --from"
         )
     if request.grid:
         return "epochs do not carry over from one schedule to another"

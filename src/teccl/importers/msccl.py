@@ -51,8 +51,8 @@ def read(path: Path, topology: Topology, size: Fraction, notes: list[str]) -> Sc
     program = read_program(text)
     if len(program.gpus) != topology.num_gpus:
         raise ScheduleError(
-            f"{path}: is for {len(program.gpus)} GPUs, but {topology!r} has {topology.num_gpus}; "
-            "give the topology it was made for"
+            f"{path}: is for {len(program.gpus)} GPUs, but {topology.name} has "
+            f"{topology.num_gpus}; give the topology it was made for"
         )
     proof = _prove(program)
     if not proof.ok:
