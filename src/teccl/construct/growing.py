@@ -3,7 +3,7 @@
 import numba as nb
 import numpy as np
 
-from teccl.construct.routing import price_of, shuffle
+from teccl.construct.routing import is_overloaded, next_random, price_of, shuffle
 
 # Passes without a gain after which there are no more, and what is one.
 _STALE = 2
@@ -39,18 +39,6 @@ def _cost(link, links, price):
     for i in range(start[link], start[link + 1]):
         cost += hold[i] * price[res[i]]
     return cost
-
-
-@nb.njit(cache=True)
-def _is_overloaded(via, ways, load, target):
-    """Whether a tree uses a resource that is over its target."""
-    res_start, res, _ = ways
-    for v in range(len(via)):
-        if via[v] >= 0:
-            for i in range(res_start[via[v]], res_start[via[v] + 1]):
-                if load[res[i]] > target:
-                    return True
-    return False
 
 
 @nb.njit(cache=True)
@@ -268,7 +256,7 @@ def lay_across(
         for k in order:
             over = iteration == 0
             for side in range(sides):
-                over = over or _is_overloaded(trees[k, side], ways, load, target)
+                over = over or is_overloaded(trees[k, side], res_start, res, load, target)
             if not over:
                 continue
             for side in range(sides):
@@ -278,9 +266,7 @@ def lay_across(
             for attempt in range(3 if paired and iteration > 0 else 1):
                 candidate = roots[k]
                 if attempt > 0:
-                    state ^= state << np.uint64(13)
-                    state ^= state >> np.uint64(7)
-                    state ^= state << np.uint64(17)
+                    state = next_random(state)
                     places = np.flatnonzero(wanted)
                     candidate = places[np.int64(state % np.uint64(len(places)))]
                 paid = 0.0

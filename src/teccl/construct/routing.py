@@ -45,7 +45,7 @@ def _forget(via, lead, used):
 
 
 @nb.njit(cache=True)
-def _is_overloaded(via, res_start, res, load, target):
+def is_overloaded(via, res_start, res, load, target):
     """Whether a tree uses a resource that is over its target."""
     for v in range(len(via)):
         if via[v] >= 0:
@@ -64,12 +64,19 @@ def _cost(begin, end, res, hold, price):
 
 
 @nb.njit(cache=True)
+def next_random(state):
+    """Return the next random number, which is the next state too; the same on every machine."""
+    state ^= state << np.uint64(13)
+    state ^= state >> np.uint64(7)
+    state ^= state << np.uint64(17)
+    return state
+
+
+@nb.njit(cache=True)
 def shuffle(order, state):
-    """Shuffle in place; xorshift, the same on every machine."""
+    """Shuffle in place; return the next state."""
     for i in range(len(order) - 1, 0, -1):
-        state ^= state << np.uint64(13)
-        state ^= state >> np.uint64(7)
-        state ^= state << np.uint64(17)
+        state = next_random(state)
         j = np.int64(state % np.uint64(i + 1))
         order[i], order[j] = order[j], order[i]
     return state
@@ -150,7 +157,7 @@ def lay_trees(
             if iteration > 0:
                 over = False
                 for side in range(sides):
-                    over = over or _is_overloaded(trees[k, side], res_start, res, load, target)
+                    over = over or is_overloaded(trees[k, side], res_start, res, load, target)
                 if not over:
                     continue
             for side in range(sides):
@@ -161,9 +168,7 @@ def lay_trees(
             for attempt in range(tries):
                 candidate = roots[k]
                 if attempt > 0:
-                    state ^= state << np.uint64(13)
-                    state ^= state >> np.uint64(7)
-                    state ^= state << np.uint64(17)
+                    state = next_random(state)
                     places = np.flatnonzero(wanted)
                     candidate = places[np.int64(state % np.uint64(len(places)))]
                 cost = 0.0

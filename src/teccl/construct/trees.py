@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from teccl.construct.corridors import corridors_of, held_by_links
 from teccl.construct.instance import Instance, IntArray
@@ -141,10 +142,7 @@ def _laid(
     from teccl.construct.routing import lay_trees
 
     problem, routes = instance.problem, instance.routes
-    table, n = problem.chunks, problem.topology.num_nodes
-    goals = np.zeros((len(table.sets), n), dtype=bool)
-    for number, nodes in enumerate(table.sets):
-        goals[number, nodes] = True
+    n, goals = problem.topology.num_nodes, _goals(problem)
     may_relay = ~problem.topology.is_switch
     # Where everyone is a goal the whole tree should be cheap; else each branch a cheap path.
     blend = 0.0 if bool(goals[np.unique(kind.goal)][:, may_relay].all()) else 1.0
@@ -185,17 +183,13 @@ def _laid_across(
     from teccl.construct.growing import lay_across
 
     problem, routes = instance.problem, instance.routes
-    topology, table = problem.topology, problem.chunks
-    goals = np.zeros((len(table.sets), topology.num_nodes), dtype=bool)
-    for number, nodes in enumerate(table.sets):
-        goals[number, nodes] = True
     inward, outward = (corridors_of(instance, inward=inward) for inward in (True, False))
     if inward is None or outward is None:
         return None
     trees, _, peak = lay_across(
         kind.root,
         kind.goal,
-        goals,
+        _goals(problem),
         not kind.reduce,
         kind.paired,
         (routes.length, routes.res_start, routes.res, routes.res_hold),
@@ -208,6 +202,14 @@ def _laid_across(
     if not np.isfinite(peak):
         return None
     return _rows_of(kind, trees)
+
+
+def _goals(problem: Problem) -> npt.NDArray[np.bool_]:
+    """Whether each node is in each set of nodes that chunks have."""
+    goals = np.zeros((len(problem.chunks.sets), problem.topology.num_nodes), dtype=bool)
+    for number, nodes in enumerate(problem.chunks.sets):
+        goals[number, nodes] = True
+    return goals
 
 
 def _rows_of(kind: _Kind, trees: IntArray) -> Plan:
