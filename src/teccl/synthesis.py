@@ -72,7 +72,7 @@ MAX_REPEATED_CHUNKS = 1024
 REPEATED_SIZE = 2.7
 # Chunks so few that larger schedules are tried too, and how many sends these may have.
 FEW_REPEATED = 4
-LARGEST_REPEATED = 2_200_000
+LARGEST_REPEATED = 4_400_000
 # Collectives for which clusters without symmetry begin with trees, and gaps with which these do, of
 # one phase and of two.
 TREE_COLLECTIVES = (Collective.ALLGATHER, Collective.REDUCESCATTER, Collective.ALLREDUCE)

@@ -9,11 +9,12 @@ from tests.construct.small import make_instance, make_problem, verified
 
 from teccl.bounds import summarise
 from teccl.construct.instance import Instance
+from teccl.construct.jobs import justify_serially
 from teccl.construct.multicast import Tables
 from teccl.construct.passages import may_join
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.repeated import repeated_plans
-from teccl.construct.tasks import finish_time, justify_serially, precedence, tasks_of_plan
+from teccl.construct.tasks import finish_time, precedence, tasks_of_plan
 from teccl.construct.trees import laid_plan
 from teccl.problem import SwitchMode, Transit
 

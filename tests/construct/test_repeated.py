@@ -11,6 +11,7 @@ from tests.construct.small import make_instance
 import teccl
 from teccl.check import verify
 from teccl.construct.instance import Instance
+from teccl.construct.jobs import justify_serially
 from teccl.construct.multicast import Tables
 from teccl.construct.realise import realise
 from teccl.construct.repeated import can_repeat, period_pieces, repeated_plans
@@ -18,7 +19,6 @@ from teccl.construct.serial import sequence_of, settle
 from teccl.construct.tasks import (
     Tasks,
     finish_time,
-    justify_serially,
     precedence,
     tasks_of_plan,
 )

@@ -46,6 +46,15 @@ class Corridors(NamedTuple):
     touching: IntArray
     near_place: IntArray
 
+    def renumbered(self, num_links: int, num_routes: int) -> "Corridors":
+        """Return corridors whose links and routes come after so many others."""
+        return self._replace(
+            near_link=self.near_link + num_links,
+            far_link=np.where(self.far_link >= 0, self.far_link + num_links, -1),
+            inner_link=self.inner_link + num_links,
+            route=np.where(self.route >= 0, self.route + num_routes, -1),
+        )
+
 
 def corridors_of(instance: Instance, *, inward: bool) -> Corridors | None:
     """Sort routes into corridors; None where a pair of one has no route.
@@ -98,20 +107,84 @@ def corridors_of(instance: Instance, *, inward: bool) -> Corridors | None:
     )
 
 
-def held_by_links(
-    instance: Instance,
-) -> tuple[tuple[FloatArray, IntArray, IntArray, FloatArray], tuple[IntArray, IntArray]]:
-    """Time of each link with a CSR list of what it holds how long; and which links hold what."""
-    topology = instance.problem.topology
-    number = {name: topology.num_links + i for i, name in enumerate(topology.shared)}
-    held = [[e, *(number[name] for name in link.shares)] for e, link in enumerate(topology.links)]
-    start = np.concatenate([[0], np.cumsum([len(each) for each in held])])
-    res = np.array([one for each in held for one in each], dtype=np.int64)
-    link = np.repeat(np.arange(len(held)), np.diff(start))
-    length = (instance.hold + instance.latency).astype(np.float64)
+class Books(NamedTuple):
+    """What trees are charged for: all that routes hold, with the links that hold it.
+
+    Parameters
+    ----------
+    routes
+        Length of each route, and a CSR list of what it holds how long.
+    slots
+        How many may hold each at once.
+    links
+        The same for links as for routes; holds are shares of all slots.
+    holders
+        CSR list of the links that hold each.
+    """
+
+    routes: tuple[FloatArray, IntArray, IntArray, FloatArray]
+    slots: IntArray
+    links: tuple[FloatArray, IntArray, IntArray, FloatArray]
+    holders: tuple[IntArray, IntArray]
+
+    @staticmethod
+    def of(instance: Instance) -> "Books":
+        """Return the books of an instance."""
+        topology, routes = instance.problem.topology, instance.routes
+        number = {name: topology.num_links + i for i, name in enumerate(topology.shared)}
+        held = [
+            [e, *(number[name] for name in link.shares)] for e, link in enumerate(topology.links)
+        ]
+        start = np.concatenate([[0], np.cumsum([len(each) for each in held])])
+        res = np.array([one for each in held for one in each], dtype=np.int64)
+        link = np.repeat(np.arange(len(held)), np.diff(start))
+        length = (instance.hold + instance.latency).astype(np.float64)
+        return Books(
+            routes=(
+                routes.length.astype(np.float64),
+                routes.res_start,
+                routes.res,
+                routes.res_hold.astype(np.float64),
+            ),
+            slots=instance.slots,
+            links=(length, start, res, instance.hold[link] / instance.slots[res]),
+            holders=_holders(start, res, instance.num_resources),
+        )
+
+    def by_phase(self, tolerance: float) -> "Books":
+        """Return books that also balance each of two phases, so that these can follow each other.
+
+        What the first holds is numbered after what both hold, then comes the second's; routes and
+        links of the second are numbered after those of the first. Half of the time is left to each,
+        and so much more.
+        """
+        num, factor = len(self.slots), 2 / (1 + tolerance)
+        link_start, link_res, link_hold = _by_phase(*self.links[1:], num, factor)
+        return Books(
+            routes=(np.tile(self.routes[0], 2), *_by_phase(*self.routes[1:], num, factor)),
+            slots=np.tile(self.slots, 3),
+            links=(np.tile(self.links[0], 2), link_start, link_res, link_hold),
+            holders=_holders(link_start, link_res, 3 * num),
+        )
+
+
+def _by_phase(
+    start: IntArray, res: IntArray, hold: FloatArray, num: int, factor: float
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """List what is held twice, each time with what only that phase holds."""
+    both = np.stack([res, res + num]), np.stack([res, res + 2 * num])
+    return (
+        np.concatenate([2 * start, 2 * (start[1:] + start[-1])]),
+        np.concatenate([each.T.reshape(-1) for each in both]),
+        np.tile(np.stack([hold, factor * hold]).T.reshape(-1), 2),
+    )
+
+
+def _holders(start: IntArray, res: IntArray, num: int) -> tuple[IntArray, IntArray]:
+    """CSR list of what holds each resource."""
+    owner = np.repeat(np.arange(len(start) - 1), np.diff(start))
     by_res = np.argsort(res, kind="stable")
-    holders = np.searchsorted(res[by_res], np.arange(instance.num_resources + 1)), link[by_res]
-    return (length, start, res, instance.hold[link] / instance.slots[res]), holders
+    return np.searchsorted(res[by_res], np.arange(num + 1)), owner[by_res]
 
 
 def _names(

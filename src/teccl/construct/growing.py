@@ -8,6 +8,8 @@ from teccl.construct.routing import is_overloaded, next_random, price_of, shuffl
 # Passes without a gain after which there are no more, and what is one.
 _STALE = 2
 _GAIN = 1e-4
+# Highest price of what is not counted: it may have to be overloaded, and all else must not suffer.
+_DEAREST = 50.0
 
 
 @nb.njit(cache=True)
@@ -22,11 +24,13 @@ def _charge(via, sign, ways, market):
 def _book(route, sign, ways, market):
     """Add the load of a route, and set what links cost anew that hold what it holds."""
     res_start, res, hold = ways
-    load, price, cost, target, steepness, holders_start, holders, links = market
+    load, price, cost, target, steepness, holders_start, holders, links, counted = market
     for i in range(res_start[route], res_start[route + 1]):
         r = res[i]
         load[r] += sign * hold[i]
         price[r] = price_of(load[r], target, steepness)
+        if r >= counted:
+            price[r] = min(price[r], _DEAREST)
         for j in range(holders_start[r], holders_start[r + 1]):
             cost[holders[j]] = _cost(holders[j], links, price)
 
@@ -222,11 +226,13 @@ def lay_across(
     passes,
     seed,
     enough,
+    counted,
 ):
     """Lay a tree between every root and its goal nodes so that the fullest resource is least full.
 
     As `routing.lay_trees`, for trees that goal nodes alone make up and whose branches each pay for
-    the links that they take. Passes end when no resource has more than `enough`.
+    the links that they take. Only so many resources are `counted` where passes are compared, which
+    end when none of these has more than `enough`.
     """
     route_length, res_start, res, res_hold = routes
     num, num_nodes = len(root), goals.shape[1]
@@ -244,7 +250,7 @@ def lay_across(
     cost = np.empty(len(link_length), dtype=np.float64)
     for link in range(len(cost)):
         cost[link] = _cost(link, bases, price)
-    market = load, price, cost, target, steepness, holders[0], holders[1], bases
+    market = load, price, cost, target, steepness, holders[0], holders[1], bases, counted
     best_load, stale = np.inf, 0
     best_trees = trees.copy()
     state = np.uint64(seed * 2654435761 + 88172645463325252)
@@ -293,7 +299,7 @@ def lay_across(
             trees[k] = chosen
             for side in range(sides):
                 _charge(trees[k, side], 1.0, ways, market)
-        peak = load.max()
+        peak = load[:counted].max()
         stale = 0 if peak < best_load * (1 - _GAIN) else stale + 1
         if peak < best_load:
             best_load = peak

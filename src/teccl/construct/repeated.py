@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray, without_long_ways
+from teccl.construct.jobs import due_times, justify_serially, schedule_scarce_first
 from teccl.construct.multicast import Tables
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.tasks import (
@@ -26,7 +27,6 @@ from teccl.construct.tasks import (
     Tasks,
     depths,
     finish_time,
-    justify_serially,
     precedence,
     replay_tasks,
     task_tails,
@@ -61,6 +61,7 @@ class _Laying(NamedTuple):
     steepness: float = 30.0
     aim: float = 1.0
     stretch: float = np.inf
+    passes: int = 8
 
 
 # Found by trial: aiming below the bound takes up trees again that are good enough already, and
@@ -76,8 +77,7 @@ BALANCED = 1.03
 LAYING_WORK = 12_000_000
 PASSES = (8, 40)
 # How trees are laid in which no passage serves several outputs, and a load at which they are good.
-ACROSS = {False: _Laying(0.3, 60.0, 0.98), True: _Laying(3.0, 60.0, 0.98)}
-ACROSS_PASSES = 8
+ACROSS = {False: _Laying(0.3, 60.0, 0.98), True: _Laying(30.0, 200.0, 0.98, passes=3)}
 ENOUGH = 1.003
 # GPUs from which on periods are larger and every passage has one output: those of several must
 # find all of them free at once, which is the harder the more there are. With fewer GPUs sums that
@@ -176,13 +176,14 @@ def _goes_back(problem: Problem) -> bool:
 
 def _plan_across(work: _Repetition) -> Plan | None:
     """Repeat trees in which every passage has one output."""
-    laying = ACROSS[_goes_back(work.unit.problem)]
+    goes_back = _goes_back(work.unit.problem)
+    laying = ACROSS[goes_back]
     trees = plan_across(
         work.unit,
         target=max(1.0, laying.aim * work.goal),
         seed=work.seed,
         steepness=laying.steepness,
-        passes=ACROSS_PASSES,
+        passes=laying.passes,
         length_weight=laying.length_weight,
         enough=ENOUGH * work.goal,
     )
@@ -190,7 +191,8 @@ def _plan_across(work: _Repetition) -> Plan | None:
     if trees is None:
         return None
     turns = _Turns.of(work, trees)
-    return turns.plan(turns.starts(turns.parts(GATHERED[0])))
+    start = turns.scarce_first() if goes_back else turns.starts(turns.parts(GATHERED[0]))
+    return turns.plan(start)
 
 
 def _switched_plan(work: _Repetition) -> Plan | None:
@@ -370,6 +372,29 @@ class _Turns(NamedTuple):
             order=self.order,
             known=known,
         )
+
+    def scarce_first(self) -> IntArray:
+        """Schedule what is scarce first, everything by when it is due.
+
+        All sums come before all that goes back out, but for as much as something is held for longer
+        than half of the time by one of these.
+        """
+        share = self._longest_phase() if _goes_back(self.instance.problem) else 1.0
+        place = share * self.place + np.where(self.tasks.reduce, 0.0, 1.0 - share)
+        due = due_times(self.order, (place * self.target).astype(np.int64))
+        return schedule_scarce_first(
+            self.instance, self.tasks, key=due, rounds=JUSTIFICATIONS, order=self.order
+        )
+
+    def _longest_phase(self) -> float:
+        """Share of the time for which sums, or what goes back out, hold anything; at least half."""
+        tasks = self.tasks
+        is_sum = np.repeat(tasks.reduce, np.diff(tasks.res_start))
+        held = [
+            np.bincount(tasks.res[chosen], tasks.res_hold[chosen]).max(initial=0)
+            for chosen in (is_sum, ~is_sum)
+        ]
+        return float(np.clip(max(held) / self.target, 0.5, 1.0))
 
     def plan(self, start: IntArray) -> Plan:
         """Return the trees with starts."""

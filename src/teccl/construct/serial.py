@@ -116,6 +116,54 @@ def serial_schedule(
 
 
 @nb.njit(cache=True)
+def in_sequence(waits, next_start, next_task):
+    """Return tasks in an order in which each follows everything it waits for."""
+    waits = waits.copy()
+    sequence = np.empty(len(waits), dtype=np.int64)
+    count = done = 0
+    for t in range(len(waits)):
+        if waits[t] == 0:
+            sequence[count] = t
+            count += 1
+    while done < count:
+        t = sequence[done]
+        done += 1
+        for i in range(next_start[t], next_start[t + 1]):
+            s = next_task[i]
+            waits[s] -= 1
+            if waits[s] == 0:
+                sequence[count] = s
+                count += 1
+    return sequence[:count]
+
+
+@nb.njit(cache=True)
+def heads(sequence, next_start, next_task, next_lag, release):
+    """Return when each task could start if nothing but what it waits for held it up."""
+    head = release.copy()
+    for t in sequence:
+        for i in range(next_start[t], next_start[t + 1]):
+            head[next_task[i]] = max(head[next_task[i]], head[t] + next_lag[i])
+    return head
+
+
+@nb.njit(cache=True)
+def between(sequence, next_start, next_task, is_urgent):
+    """Tell which tasks are urgent or both wait for one that is and are waited for by one."""
+    follows = is_urgent.copy()
+    for t in sequence:
+        if follows[t]:
+            for i in range(next_start[t], next_start[t + 1]):
+                follows[next_task[i]] = True
+    leads = is_urgent.copy()
+    for index in range(len(sequence) - 1, -1, -1):
+        t = sequence[index]
+        for i in range(next_start[t], next_start[t + 1]):
+            leads[t] |= leads[next_task[i]]
+    return follows & leads
+
+
+@nb.njit(cache=True)
 def sequence_of(waits, next_start, next_task, res_start, behind, by_start):
     """Return tasks in an order in which each follows what it waits for and what is ahead of it.
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from teccl.construct.gathering import gathered_allreduce
 from teccl.construct.instance import Instance, IntArray
+from teccl.construct.jobs import justify_serially
 from teccl.construct.multicast import Tables, greedy
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.restricted import delivery_paths, path_plan, rigid_plans
@@ -23,7 +24,6 @@ from teccl.construct.tasks import (
     Tasks,
     finish_time,
     justify,
-    justify_serially,
     precedence,
     replay_tasks,
     schedule_tasks,

@@ -1,15 +1,12 @@
 """Tasks: transfers with the transfers they wait for, from plans and back to schedules."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray, concatenated_ranges
 from teccl.construct.plan import Plan
-
-# Times that differ by less than this part of a chunk's time on a link differ by rounding.
-ROUNDING = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,7 +176,7 @@ def schedule_tasks(
     from teccl.construct.listing import list_schedule
 
     start: IntArray = list_schedule(
-        *_resource_columns(tasks), *_arcs(order), order.release, key, weight, *_slots(instance)
+        *resource_columns(tasks), *arcs_of(order), order.release, key, weight, *_slots(instance)
     )
     return start
 
@@ -190,8 +187,8 @@ def replay_tasks(instance: Instance, tasks: Tasks, *, key: IntArray) -> IntArray
 
     order = precedence(instance, tasks)
     start: IntArray = replay(
-        *_resource_columns(tasks),
-        *_arcs(order),
+        *resource_columns(tasks),
+        *arcs_of(order),
         order.release,
         np.argsort(key, kind="stable"),
         *_slots(instance),
@@ -224,7 +221,8 @@ def justify(
     """
     from teccl.construct.listing import list_schedule
 
-    length, mirrored, arcs = _mirror(tasks, order)
+    length = task_lengths(tasks)
+    mirrored, arcs = mirror(length, resource_columns(tasks), arcs_of(order))
     best, best_finish = start, finish_time(tasks, start)
     for _ in range(rounds):
         back = list_schedule(
@@ -245,150 +243,47 @@ def justify(
     return best
 
 
-def justify_serially(
-    instance: Instance,
-    tasks: Tasks,
-    *,
-    key: IntArray,
-    rounds: int,
-    order: Precedence,
-    known: IntArray | None = None,
-) -> IntArray:
-    """Place tasks serially by a key, then backwards and forwards again; returns the best starts.
-
-    Serial scheduling books ahead and fills gaps. It serves continuous time only. With `known`
-    starts it goes on from these.
-    """
-    from teccl.construct.serial import serial_schedule
-
-    quantum, num = _quanta(instance, tasks), instance.num_resources
-    exact, needs = tasks, order
-    tasks, order = _aligned(tasks, order, quantum)
-    length, (starts, res, offset, hold), arcs = _mirror(tasks, order)
-    # Backwards, offsets count from the end, which lies in another phase.
-    offset = _in_phase(res, offset, np.repeat(quantum, np.diff(starts)))
-    mirrored = starts, res, offset, hold
-    columns, forward = _resource_columns(tasks), _arcs(order)
-    start = known
-    if start is None:
-        start = serial_schedule(*columns, *forward, order.release, key, quantum, num)
-    best = start
-    anytime = np.zeros_like(order.release)
-    for _ in range(rounds):
-        back = serial_schedule(*mirrored, *arcs, anytime, -(start + length), quantum, num)
-        if back.min(initial=0) < 0:
-            break
-        late = -(back + length)
-        start = serial_schedule(*columns, *forward, order.release, late, quantum, num)
-        if finish_time(tasks, start) < finish_time(tasks, best):
-            best = start
-    return _settled(instance, exact, needs, best)
-
-
-def _settled(instance: Instance, tasks: Tasks, order: Precedence, start: IntArray) -> IntArray:
-    """Return exact starts for tasks in the order of starts that are right up to rounding."""
-    from teccl.construct.serial import sequence_of, settle
-
-    owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))
-    by_begin = np.lexsort((start[owner] + tasks.res_offset, tasks.res))
-    before, after = by_begin[:-1], by_begin[1:]
-    is_next = tasks.res[before] == tasks.res[after]
-    before, after = before[is_next], after[is_next]
-    behind, lag = np.full(len(owner), -1), np.zeros(len(owner), dtype=np.int64)
-    behind[before] = owner[after]
-    lag[before] = tasks.res_offset[before] + tasks.res_hold[before] - tasks.res_offset[after]
-    arcs = order.next_start, order.next_task
-    by_start = np.argsort(start, kind="stable")
-    sequence = sequence_of(order.waits, *arcs, tasks.res_start, behind, by_start)
-    exact: IntArray = settle(
-        sequence, *arcs, order.next_lag, tasks.res_start, behind, lag, order.release
-    )
-    return exact if exact.min(initial=0) >= 0 else replay_tasks(instance, tasks, key=start)
-
-
-def _aligned(tasks: Tasks, order: Precedence, quantum: IntArray) -> tuple[Tasks, Precedence]:
-    """Let what is a whole number of quanta but for rounding be exactly that.
-
-    Times are whole picoseconds, and a link half as fast holds a chunk for twice as long but for
-    one: without this every transfer over it would leave a gap that no other fits into. The result
-    keeps to the links' limits up to rounding, which settling it mends.
-    """
-    each = np.repeat(quantum, np.diff(tasks.res_start))
-    whole = np.maximum(1, (tasks.res_hold + each // 2) // each) * each
-    is_whole = np.abs(whole - tasks.res_hold) * ROUNDING <= each
-    aligned = replace(
-        tasks,
-        res_hold=np.where(is_whole, whole, tasks.res_hold),
-        res_offset=_in_phase(tasks.res, tasks.res_offset, each),
-    )
-    return aligned, replace(order, next_lag=order.next_lag - quantum[order.next_task] // ROUNDING)
-
-
-def _in_phase(res: IntArray, offset: IntArray, quantum: IntArray) -> IntArray:
-    """Give offsets on one resource that differ by whole quanta but for rounding one remainder."""
-    slack = quantum // ROUNDING
-    phase = (offset + slack) % quantum
-    by_phase = np.lexsort((phase, res))
-    ordered = phase[by_phase]
-    is_new = np.diff(ordered, prepend=0) > slack[by_phase]
-    is_new |= np.diff(res[by_phase], prepend=-1) != 0
-    first = ordered[np.maximum.accumulate(np.where(is_new, np.arange(len(res)), 0))]
-    # A run of many that are each near the next may end far from where it begins.
-    is_near = ordered - first <= slack[by_phase]
-    common = np.empty_like(phase)
-    common[by_phase] = np.where(is_near, first, ordered)
-    return offset + common - phase
-
-
-def _quanta(instance: Instance, tasks: Tasks) -> IntArray:
-    """Shortest hold among the resources that tasks connect: multiples of it leave no odd gaps."""
-    shortest = np.full(instance.num_resources, np.iinfo(np.int64).max)
-    np.minimum.at(shortest, tasks.res, tasks.res_hold)
-    owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))
-    while True:
-        of_task = np.minimum.reduceat(shortest[tasks.res], tasks.res_start[:-1])
-        before = shortest.copy()
-        np.minimum.at(shortest, tasks.res, of_task[owner])
-        if np.array_equal(before, shortest):
-            return of_task
-
-
-def _mirror(
-    tasks: Tasks, order: Precedence
-) -> tuple[IntArray, tuple[IntArray, ...], tuple[IntArray, ...]]:
-    """Return each task's length, and resources and arcs as seen when time runs backwards."""
+def task_lengths(tasks: Tasks) -> IntArray:
+    """Time from each task's start until all of it is over."""
     count = len(tasks)
     length = np.zeros(count, dtype=np.int64)
     out_owner = np.repeat(np.arange(count), np.diff(tasks.out_start))
     res_owner = np.repeat(np.arange(count), np.diff(tasks.res_start))
     np.maximum.at(length, out_owner, tasks.out_length)
     np.maximum.at(length, res_owner, tasks.res_offset + tasks.res_hold)
-    before = np.repeat(np.arange(count), np.diff(order.next_start))
-    after = order.next_task
-    lag = length[after] - length[before] + order.next_lag
+    return length
+
+
+def mirror(
+    length: IntArray, columns: tuple[IntArray, ...], arcs: tuple[IntArray, ...]
+) -> tuple[tuple[IntArray, ...], tuple[IntArray, ...]]:
+    """Return resources and arcs of tasks as seen when time runs backwards."""
+    res_start, res, res_offset, res_hold = columns
+    _, next_start, after, next_lag = arcs
+    count = len(length)
+    owner = np.repeat(np.arange(count), np.diff(res_start))
+    before = np.repeat(np.arange(count), np.diff(next_start))
+    lag = length[after] - length[before] + next_lag
     by_after = np.argsort(after, kind="stable")
-    offset = length[res_owner] - tasks.res_offset - tasks.res_hold
-    by_offset = np.lexsort((offset, res_owner))
-    mirrored = (
-        tasks.res_start,
-        tasks.res[by_offset],
-        offset[by_offset],
-        tasks.res_hold[by_offset],
-    )
-    arcs = (
+    offset = length[owner] - res_offset - res_hold
+    by_offset = np.lexsort((offset, owner))
+    mirrored = (res_start, res[by_offset], offset[by_offset], res_hold[by_offset])
+    backwards = (
         np.bincount(before, minlength=count),
         np.searchsorted(after[by_after], np.arange(count + 1)),
         before[by_after],
         lag[by_after],
     )
-    return length, mirrored, arcs
+    return mirrored, backwards
 
 
-def _resource_columns(tasks: Tasks) -> tuple[IntArray, ...]:
+def resource_columns(tasks: Tasks) -> tuple[IntArray, ...]:
+    """Return the CSR list of what tasks hold, as kernels take it."""
     return tasks.res_start, tasks.res, tasks.res_offset, tasks.res_hold
 
 
-def _arcs(order: Precedence) -> tuple[IntArray, ...]:
+def arcs_of(order: Precedence) -> tuple[IntArray, ...]:
+    """Return who waits for whom, as kernels take it."""
     return order.waits, order.next_start, order.next_task, order.next_lag
 
 

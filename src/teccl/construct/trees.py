@@ -5,13 +5,16 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from teccl.construct.corridors import corridors_of, held_by_links
+from teccl.construct.corridors import Books, corridors_of
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicast import Tables
 from teccl.construct.passages import leads, may_join, with_passages
 from teccl.construct.plan import Plan, single_rows
 from teccl.problem import Problem
 from teccl.reachability import Reach
+
+# How much longer than half of the time each phase of a sum that goes back out may hold anything.
+PHASE_TOLERANCE = 0.03
 
 
 def laid_plan(
@@ -182,26 +185,29 @@ def _laid_across(
     """Lay trees in which every branch pays for the links it takes; None where that cannot be."""
     from teccl.construct.growing import lay_across
 
-    problem, routes = instance.problem, instance.routes
     inward, outward = (corridors_of(instance, inward=inward) for inward in (True, False))
     if inward is None or outward is None:
         return None
+    books, num_routes = Books.of(instance), len(instance.routes)
+    if kind.paired:
+        books = books.by_phase(PHASE_TOLERANCE)
+        outward = outward.renumbered(instance.problem.topology.num_links, num_routes)
     trees, _, peak = lay_across(
         kind.root,
         kind.goal,
-        _goals(problem),
+        _goals(instance.problem),
         not kind.reduce,
         kind.paired,
-        (routes.length, routes.res_start, routes.res, routes.res_hold),
-        instance.slots,
-        *held_by_links(instance),
+        *books,
         tuple(inward),
         tuple(outward),
         *weights,
+        instance.num_resources,
     )
     if not np.isfinite(peak):
         return None
-    return _rows_of(kind, trees)
+    # What is numbered by phase is a route of the instance all the same.
+    return _rows_of(kind, np.where(trees >= 0, trees % num_routes, -1))
 
 
 def _goals(problem: Problem) -> npt.NDArray[np.bool_]:
