@@ -12,14 +12,20 @@ def is_least(
 ) -> bool:
     """Whether x solves the constraints and nothing in it can be smaller.
 
-    Every entry must rest on its lower limit or on a smaller entry, through a constraint of positive
-    weight that leaves no room; following those leads to a limit. False where that is not plain.
+    Every entry must rest on its lower limit, on a smaller entry through a constraint that leaves no
+    room, or on an equal one that does; following those leads to a limit. False where that is not
+    plain.
     """
     earliest = x[before] + weight
     if (x < lower).any() or (earliest > x[after]).any():
         return False
     rests = x == lower
-    rests[after[(earliest == x[after]) & (weight > 0)]] = True
+    is_tight = earliest == x[after]
+    rests[after[is_tight & (weight > 0)]] = True
+    equal = is_tight & (weight == 0) & ~rests[after]
+    before, after = before[equal], after[equal]
+    while (new := after[rests[before] & ~rests[after]]).size:
+        rests[new] = True
     return bool(rests.all())
 
 

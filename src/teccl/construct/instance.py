@@ -340,5 +340,10 @@ def concatenated_ranges(low: IntArray, high: IntArray) -> IntArray:
     return np.arange(int(ends[-1]) if len(ends) else 0) + offsets
 
 
+def starts_of(owner: IntArray, count: int) -> IntArray:
+    """Where the entries of each of so many owners begin in a list that is sorted by owner."""
+    return np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))])
+
+
 def _starts(counts: list[int]) -> IntArray:
     return np.concatenate([[0], np.cumsum(np.array(counts, dtype=np.int64))]).astype(np.int64)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from teccl.construct.instance import Instance, IntArray
+from teccl.construct.instance import Instance, IntArray, starts_of
 from teccl.construct.tasks import (
     Precedence,
     Tasks,
@@ -18,6 +18,7 @@ from teccl.construct.tasks import (
     resource_columns,
     task_lengths,
 )
+from teccl.schedule.ordering import order_by
 
 # Times that differ by less than this part of a chunk's time on a link differ by rounding.
 ROUNDING = 1000
@@ -95,12 +96,11 @@ class Jobs(NamedTuple):
         before = np.repeat(np.arange(count), np.diff(next_start))
         waits = is_kept[before] & is_kept[next_task]
         before, after = number[before[waits]], number[next_task[waits]]
-        starts = np.concatenate([[0], np.cumsum(own_count)])
         return Jobs(
-            columns=(starts, res[stays], offset[stays], hold[stays]),
+            columns=(starts_of(number[owner[stays]], kept), res[stays], offset[stays], hold[stays]),
             arcs=(
                 np.bincount(after, minlength=kept),
-                np.searchsorted(before, np.arange(kept + 1)),
+                starts_of(before, kept),
                 after,
                 next_lag[waits],
             ),
@@ -197,7 +197,7 @@ def _settled(instance: Instance, tasks: Tasks, order: Precedence, start: IntArra
     from teccl.construct.serial import sequence_of, settle
 
     owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))
-    by_begin = np.lexsort((start[owner] + tasks.res_offset, tasks.res))
+    by_begin = order_by(tasks.res, start[owner] + tasks.res_offset)
     before, after = by_begin[:-1], by_begin[1:]
     is_next = tasks.res[before] == tasks.res[after]
     before, after = before[is_next], after[is_next]
@@ -205,7 +205,7 @@ def _settled(instance: Instance, tasks: Tasks, order: Precedence, start: IntArra
     behind[before] = owner[after]
     lag[before] = tasks.res_offset[before] + tasks.res_hold[before] - tasks.res_offset[after]
     arcs = order.next_start, order.next_task
-    by_start = np.argsort(start, kind="stable")
+    by_start = order_by(start)
     sequence = sequence_of(order.waits, *arcs, tasks.res_start, behind, by_start)
     exact: IntArray = settle(
         sequence, *arcs, order.next_lag, tasks.res_start, behind, lag, order.release
@@ -217,7 +217,7 @@ def _in_phase(res: IntArray, offset: IntArray, quantum: IntArray) -> IntArray:
     """Give offsets on one resource that differ by whole quanta but for rounding one remainder."""
     slack = quantum // ROUNDING
     phase = (offset + slack) % quantum
-    by_phase = np.lexsort((phase, res))
+    by_phase = order_by(res, phase)
     ordered = phase[by_phase]
     is_new = np.diff(ordered, prepend=0) > slack[by_phase]
     is_new |= np.diff(res[by_phase], prepend=-1) != 0

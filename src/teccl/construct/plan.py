@@ -50,6 +50,6 @@ def single_rows(chunk: IntArray, route: IntArray, start: IntArray | int = 0) -> 
 def with_starts(plan: Plan, start: IntArray, finish: int) -> Plan:
     """Return a plan with other starts, given per transfer in order."""
     rows = plan.rows.copy()
-    _, task = np.unique(rows[:, 3], return_inverse=True)
-    rows[:, 2] = start[task]
+    number = np.cumsum(np.bincount(rows[:, 3]) > 0) - 1
+    rows[:, 2] = start[number[rows[:, 3]]]
     return replace(plan, rows=rows, finish=finish)

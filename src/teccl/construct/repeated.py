@@ -53,8 +53,9 @@ JUSTIFICATIONS = 3
 class _Laying(NamedTuple):
     """How trees are laid: the price of a hop's time, how steep that of load is, what to aim at.
 
-    A low price of time balances well, a high one keeps trees short; `aim` is a share of the bound
-    and `stretch` how much longer than the longest of the shortest trees others may be.
+    A low price of time balances well, a high one keeps trees short; `aim` is a share of the bound,
+    with `enough` of which passes end, and `stretch` how much longer than the longest of the
+    shortest trees others may be.
     """
 
     length_weight: float
@@ -62,6 +63,7 @@ class _Laying(NamedTuple):
     aim: float = 1.0
     stretch: float = np.inf
     passes: int = 8
+    enough: float = 1.003
 
 
 # Found by trial: aiming below the bound takes up trees again that are good enough already, and
@@ -76,9 +78,8 @@ BALANCED = 1.03
 # Routes that are looked at in all passes over the trees, and the fewest and most passes.
 LAYING_WORK = 12_000_000
 PASSES = (8, 40)
-# How trees are laid in which no passage serves several outputs, and a load at which they are good.
-ACROSS = {False: _Laying(0.3, 60.0, 0.98), True: _Laying(30.0, 200.0, 0.98, passes=3)}
-ENOUGH = 1.003
+# How trees are laid in which no passage serves several outputs, those that go back out otherwise.
+ACROSS = {False: _Laying(0.3, 60.0, 0.98), True: _Laying(30.0, 200.0, 0.98, passes=3, enough=1.01)}
 # GPUs from which on periods are larger and every passage has one output: those of several must
 # find all of them free at once, which is the harder the more there are. With fewer GPUs sums that
 # go back out are better off with several. The other kind is tried too where such a gap is left, of
@@ -185,7 +186,7 @@ def _plan_across(work: _Repetition) -> Plan | None:
         steepness=laying.steepness,
         passes=laying.passes,
         length_weight=laying.length_weight,
-        enough=ENOUGH * work.goal,
+        enough=laying.enough * work.goal,
     )
     work.checkpoint()
     if trees is None:
@@ -327,7 +328,6 @@ class _Turns(NamedTuple):
     trees: Plan
     tasks: Tasks
     order: Precedence
-    tail: IntArray
     place: npt.NDArray[np.float64]
     target: float
 
@@ -347,7 +347,6 @@ class _Turns(NamedTuple):
             trees=plan,
             tasks=tasks,
             order=order,
-            tail=task_tails(tasks, order),
             place=(piece // pieces + turn) / periods,
             target=work.goal * periods,
         )
@@ -367,7 +366,8 @@ class _Turns(NamedTuple):
         return justify_serially(
             self.instance,
             self.tasks,
-            key=(place * self.target).astype(np.int64) - TAIL_WEIGHT * self.tail,
+            key=(place * self.target).astype(np.int64)
+            - TAIL_WEIGHT * task_tails(self.tasks, self.order),
             rounds=rounds,
             order=self.order,
             known=known,

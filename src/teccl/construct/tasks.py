@@ -5,8 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from teccl.construct.instance import Instance, IntArray, concatenated_ranges
+from teccl.construct.instance import Instance, IntArray, concatenated_ranges, starts_of
 from teccl.construct.plan import Plan
+from teccl.schedule.ordering import order_by
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +63,13 @@ def tasks_of_plan(instance: Instance, plan: Plan) -> Tasks:
 
     The instance may measure time differently: a plan made in epochs becomes tasks in picoseconds.
     """
-    by_transfer = np.lexsort((plan.rows[:, 4], plan.rows[:, 3]))
+    by_transfer = order_by(plan.rows[:, 3], plan.rows[:, 4])
     rows = plan.rows[by_transfer]
     reduce = np.zeros(len(rows), dtype=bool) if plan.reduce is None else plan.reduce[by_transfer]
     routes = instance.routes
-    _, task_of_row = np.unique(rows[:, 3], return_inverse=True)
-    count = int(task_of_row.max(initial=-1)) + 1
-    first = np.searchsorted(task_of_row, np.arange(count))
+    is_first = np.diff(rows[:, 3], prepend=-1) > 0
+    task_of_row, first = np.cumsum(is_first) - 1, np.flatnonzero(is_first)
+    count = len(first)
     route, shared = rows[:, 1], rows[:, 4]
     begin, end = own_links(instance, rows, reduce)
     hop, hop_owner = concatenated_ranges(begin, end), np.repeat(task_of_row, end - begin)
@@ -81,17 +82,17 @@ def tasks_of_plan(instance: Instance, plan: Plan) -> Tasks:
         reduce=reduce[first],
         src=routes.src[route[first]],
         start=rows[first, 2],
-        hop_start=np.searchsorted(hop_owner, np.arange(count + 1)),
+        hop_start=starts_of(hop_owner, count),
         hop_link=routes.links[hop],
         hop_offset=routes.link_offset[hop],
-        res_start=np.searchsorted(res_owner, np.arange(count + 1)),
+        res_start=starts_of(res_owner, count),
         res=routes.res[res],
         res_offset=routes.res_offset[res],
         res_hold=routes.res_hold[res],
-        out_start=np.searchsorted(task_of_row, np.arange(count + 1)),
+        out_start=starts_of(task_of_row, count),
         out_node=routes.dst[route],
         out_length=routes.length[route],
-        source_start=np.searchsorted(task_of_row[begins], np.arange(count + 1)),
+        source_start=starts_of(task_of_row[begins], count),
         source=routes.src[route[begins]],
         feeder=plan.feeder,
     )
@@ -124,7 +125,7 @@ def precedence(instance: Instance, tasks: Tasks) -> Precedence:
     num_chunks = len(problem.chunks)
     owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.out_start))
     arrival_key = tasks.out_node * num_chunks + tasks.chunk[owner]
-    order = np.argsort(arrival_key, kind="stable")
+    order = order_by(arrival_key)
     need_key = tasks.source * num_chunks + tasks.chunk[sender]
     # Counted rather than searched: there are as many look-ups as keys.
     count = np.bincount(arrival_key, minlength=problem.topology.num_nodes * num_chunks)
@@ -136,10 +137,10 @@ def precedence(instance: Instance, tasks: Tasks) -> Precedence:
     # A broadcast of the result waits for contributions, never the other way round.
     keep = ~(tasks.reduce[waiter] & ~tasks.reduce[before]) & (before != waiter)
     feeder, waiter, before = feeder[keep], waiter[keep], before[keep]
-    by_task = np.argsort(before, kind="stable")
+    by_task = order_by(before)
     return Precedence(
         waits=np.bincount(waiter, minlength=len(tasks)),
-        next_start=np.searchsorted(before[by_task], np.arange(len(tasks) + 1)),
+        next_start=starts_of(before, len(tasks)),
         next_task=waiter[by_task],
         next_lag=tasks.out_length[feeder[by_task]],
         release=release,
@@ -150,10 +151,10 @@ def _explicit_precedence(tasks: Tasks, feeder: IntArray, release: IntArray) -> P
     """Every task waits for the one that feeds it and for nothing else."""
     waiter = np.flatnonzero(feeder >= 0)
     before = feeder[waiter]
-    by_task = np.argsort(before, kind="stable")
+    by_task = order_by(before)
     return Precedence(
         waits=(feeder >= 0).astype(np.int64),
-        next_start=np.searchsorted(before[by_task], np.arange(len(tasks) + 1)),
+        next_start=starts_of(before, len(tasks)),
         next_task=waiter[by_task],
         next_lag=tasks.out_length[before[by_task]],
         # What a relay passes on is never its own, so only first legs wait for ready times.
@@ -264,13 +265,13 @@ def mirror(
     owner = np.repeat(np.arange(count), np.diff(res_start))
     before = np.repeat(np.arange(count), np.diff(next_start))
     lag = length[after] - length[before] + next_lag
-    by_after = np.argsort(after, kind="stable")
+    by_after = order_by(after)
     offset = length[owner] - res_offset - res_hold
-    by_offset = np.lexsort((offset, owner))
+    by_offset = order_by(owner, offset)
     mirrored = (res_start, res[by_offset], offset[by_offset], res_hold[by_offset])
     backwards = (
         np.bincount(before, minlength=count),
-        np.searchsorted(after[by_after], np.arange(count + 1)),
+        starts_of(after, count),
         before[by_after],
         lag[by_after],
     )
