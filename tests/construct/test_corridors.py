@@ -10,7 +10,7 @@ from tests.construct.small import make_instance, verified
 
 import teccl
 from teccl.bounds import summarise
-from teccl.construct.corridors import Corridors, corridors_of, held_by_links
+from teccl.construct.corridors import Books, Corridors, corridors_of
 from teccl.construct.instance import (
     Instance,
     is_joined_by_single_switches,
@@ -94,7 +94,8 @@ def test_a_missing_way_leaves_no_corridors() -> None:
 def test_links_hold_what_they_share() -> None:
     """A link costs what it and its shared capacities cost."""
     instance = make_instance("ndv2:chassis=2", "allgather")
-    (length, start, res, hold), (holders_start, holders) = held_by_links(instance)
+    books = Books.of(instance)
+    (length, start, res, hold), (holders_start, holders) = books.links, books.holders
     topology = instance.problem.topology
     for link, one in enumerate(topology.links):
         own = res[start[link] : start[link + 1]]
@@ -104,6 +105,46 @@ def test_links_hold_what_they_share() -> None:
         assert np.all(hold[start[link] : start[link + 1]] <= instance.hold[link])
         for resource in own:
             assert link in holders[holders_start[resource] : holders_start[resource + 1]]
+
+
+def test_phases_have_books_of_their_own() -> None:
+    """A link of either phase holds what both hold, and what only its phase holds for twice that."""
+    instance = make_instance("ndv2:chassis=2", "allreduce")
+    plain, books = Books.of(instance), Books.of(instance).by_phase(0.25)
+    num, links, routes = instance.num_resources, len(instance.hold), len(instance.routes)
+    assert len(books.slots) == 3 * num
+    for old, new, count in (
+        (plain.links, books.links, links),
+        (plain.routes, books.routes, routes),
+    ):
+        for phase in (0, 1):
+            for one in range(count):
+                there = slice(*old[1][one : one + 2])
+                here = slice(*new[1][phase * count + one : phase * count + one + 2])
+                assert new[2][here][0::2].tolist() == old[2][there].tolist()
+                assert new[2][here][1::2].tolist() == ((1 + phase) * num + old[2][there]).tolist()
+                assert new[3][here][0::2].tolist() == old[3][there].tolist()
+                assert new[3][here][1::2] == pytest.approx(old[3][there] * 1.6)
+    starts, holders = books.holders
+    for resource in range(3 * num):
+        for link in holders[starts[resource] : starts[resource + 1]]:
+            assert resource in books.links[2][books.links[1][link] : books.links[1][link + 1]]
+
+
+def test_phases_of_sums_are_balanced() -> None:
+    """Neither the way in nor the way out of sums needs much more than half of the time."""
+    network = Topology.parse("dgx-h100:chassis=4").degraded({"c0/gpu0:leaf0": Fraction(1, 2)})
+    demand = Demand.collective("allreduce", size="1GB")
+    instance = Instance.build(Problem(topology=network, demand=demand, num_chunks=16))
+    instance = without_long_ways(instance)
+    bound = summarise(instance.problem).physical_ps
+    plan = plan_across(instance, target=0.98 * bound, steepness=200.0, length_weight=30.0)
+    assert plan is not None
+    assert plan.reduce is not None
+    assert fullest(instance, plan) <= 1.03 * bound
+    for mask in (plan.reduce, ~plan.reduce):
+        phase = Plan(rows=plan.rows[mask], reduce=plan.reduce[mask])
+        assert fullest(instance, phase) <= 0.6 * bound
 
 
 @pytest.mark.parametrize("collective", ["allgather", "reducescatter", "allreduce", "broadcast"])

@@ -226,13 +226,13 @@ def lay_across(
     passes,
     seed,
     enough,
-    counted,
+    reserved,
 ):
     """Lay a tree between every root and its goal nodes so that the fullest resource is least full.
 
     As `routing.lay_trees`, for trees that goal nodes alone make up and whose branches each pay for
-    the links that they take. Only so many resources are `counted` where passes are compared, which
-    end when none of these has more than `enough`.
+    the links that they take. Resources that have some time `reserved` are those that are counted
+    where passes are compared, which end when none of these has more than `enough` beside that.
     """
     route_length, res_start, res, res_hold = routes
     num, num_nodes = len(root), goals.shape[1]
@@ -240,6 +240,8 @@ def lay_across(
     trees = np.full((num, sides, num_nodes), -1, dtype=np.int32)
     roots = root.copy()
     load = np.zeros(len(slots), dtype=np.float64)
+    counted = len(reserved)
+    load[:counted] = reserved
     hold = np.empty(len(res), dtype=np.float64)
     for i in range(len(res)):
         hold[i] = res_hold[i] / slots[res[i]]
@@ -299,7 +301,7 @@ def lay_across(
             trees[k] = chosen
             for side in range(sides):
                 _charge(trees[k, side], 1.0, ways, market)
-        peak = load[:counted].max()
+        peak = (load[:counted] - reserved).max()
         stale = 0 if peak < best_load * (1 - _GAIN) else stale + 1
         if peak < best_load:
             best_load = peak

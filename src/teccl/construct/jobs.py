@@ -22,7 +22,7 @@ from teccl.schedule.ordering import order_by
 
 # Times that differ by less than this part of a chunk's time on a link differ by rounding.
 ROUNDING = 1000
-# A resource is scarce whose load is at least this share of the highest.
+# A resource is full whose load is at least this share of the highest.
 SCARCE = 0.9
 
 
@@ -176,8 +176,7 @@ def schedule_scarce_first(
 
     jobs = Jobs.of(instance, tasks, order)
     res_start, res, _, hold = jobs.columns
-    load = np.bincount(res, hold, minlength=jobs.num_resources)
-    is_scarce = load >= SCARCE * load.max(initial=0)
+    is_scarce = _are_scarce(res, hold, jobs.num_resources)
     is_urgent = np.logical_or.reduceat(is_scarce[res], res_start[:-1])
     if is_urgent.all():
         return justify_serially(instance, tasks, key=key, rounds=rounds, order=order)
@@ -190,6 +189,16 @@ def schedule_scarce_first(
     wanted = part.finish(start) - jobs.length
     wanted[is_urgent] = start[is_urgent[is_kept]]
     return _settled(instance, tasks, order, jobs.placed(due_times(order, wanted)))
+
+
+def _are_scarce(res: IntArray, hold: IntArray, num: int) -> npt.NDArray[np.bool_]:
+    """Whether each resource is full, or held at a time for longer than one that is full."""
+    load = np.bincount(res, hold, minlength=num)
+    longest = np.zeros(num, dtype=np.int64)
+    np.maximum.at(longest, res, hold)
+    is_full = load >= SCARCE * load.max(initial=0)
+    is_scarce: npt.NDArray[np.bool_] = is_full | (longest > longest[is_full].min(initial=2**62))
+    return is_scarce
 
 
 def _settled(instance: Instance, tasks: Tasks, order: Precedence, start: IntArray) -> IntArray:

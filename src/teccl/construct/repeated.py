@@ -79,7 +79,7 @@ BALANCED = 1.03
 LAYING_WORK = 12_000_000
 PASSES = (8, 40)
 # How trees are laid in which no passage serves several outputs, those that go back out otherwise.
-ACROSS = {False: _Laying(0.3, 60.0, 0.98), True: _Laying(30.0, 200.0, 0.98, passes=3, enough=1.01)}
+ACROSS = {False: _Laying(0.3, 60.0, 0.98), True: _Laying(30.0, 200.0, 0.98, passes=3, enough=1.007)}
 # GPUs from which on periods are larger and every passage has one output: those of several must
 # find all of them free at once, which is the harder the more there are. With fewer GPUs sums that
 # go back out are better off with several. The other kind is tried too where such a gap is left, of
@@ -96,7 +96,7 @@ def period_pieces(problem: Problem) -> int:
     pieces = 1
     trees, periods = PERIOD_TREES, 2
     if problem.topology.num_switches:
-        is_large = problem.topology.num_gpus >= MANY_GPUS
+        is_large = problem.topology.num_gpus >= MANY_GPUS and not _goes_back(problem)
         trees, periods = SWITCHED_PERIOD_TREES[is_large], 1
     while pieces * blocks < trees and 2 * periods * pieces <= problem.num_chunks:
         pieces *= 2

@@ -15,6 +15,9 @@ from teccl.reachability import Reach
 
 # How much longer than half of the time each phase of a sum that goes back out may hold anything.
 PHASE_TOLERANCE = 0.03
+# So many transfers less than a resource could take are laid for such sums: the longer one is, the
+# less often the next is there in time.
+RESERVE = 8.0
 
 
 def laid_plan(
@@ -189,7 +192,9 @@ def _laid_across(
     if inward is None or outward is None:
         return None
     books, num_routes = Books.of(instance), len(instance.routes)
+    reserved = np.zeros(instance.num_resources)
     if kind.paired:
+        reserved[: len(instance.hold)] = RESERVE * instance.hold
         books = books.by_phase(PHASE_TOLERANCE)
         outward = outward.renumbered(instance.problem.topology.num_links, num_routes)
     trees, _, peak = lay_across(
@@ -202,7 +207,7 @@ def _laid_across(
         tuple(inward),
         tuple(outward),
         *weights,
-        instance.num_resources,
+        reserved,
     )
     if not np.isfinite(peak):
         return None
