@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import TYPE_CHECKING
 
 from teccl.demand import Collective
 from teccl.errors import ScheduleError, VerificationError
@@ -15,6 +16,10 @@ from teccl.result import Attempt, Status
 from teccl.schedule import BoundSummary, Schedule
 from teccl.timegrid import TimeGrid
 from teccl.units import PICOSECONDS
+
+if TYPE_CHECKING:
+    from teccl.construct.instance import Instance
+    from teccl.construct.plan import Plan
 
 # Of the numbers of chunks tried, the fewest within this of the best is taken.
 CHUNK_TOLERANCE = Fraction(1, 1000)
@@ -205,6 +210,13 @@ class Search:
             self.best[count] = candidate
             self.report("schedule", f"{schedule.method}, {count} chunks")
         return candidate.finish_ps
+
+    def offer_plan(self, instance: "Instance", plan: "Plan") -> None:
+        """Offer the schedule that a construction's plan stands for."""
+        from teccl.construct.realise import realise
+
+        schedule = realise(instance, plan, method="construct")
+        self.offer(schedule, epochs=None if instance.grid is None else plan.finish)
 
     def checkpoint(self, *, is_capped: bool = True) -> None:
         """End the search if it was cancelled, has no time left or is good enough.

@@ -12,7 +12,6 @@ from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -43,14 +42,11 @@ from teccl.request import (
 )
 from teccl.result import Result, Status
 from teccl.schedule import BoundSummary, Schedule
-from teccl.search import CHUNK_TOLERANCE, FAR_GAP, Candidate, Search, SearchStoppedError
+from teccl.search import FAR_GAP, Candidate, Search, SearchStoppedError
+from teccl.throughput import ANNOUNCED_SENDS, is_irregular_cluster, repeat_trees
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
 from teccl.units import PICOSECONDS, Quantity, display_time, format_size
-
-if TYPE_CHECKING:
-    from teccl.construct.instance import Instance
-    from teccl.construct.plan import Plan
 
 Method = Callable[[Search], None]
 
@@ -62,26 +58,12 @@ NARROW_GAP = 0.004
 # schedules.
 POLISHED_GAP = 0.003
 LARGE_POLISHED_GAP = 0.02
-# A gap above which a period of trees is repeated, chunks that must have been worth trying before
-# unless the bound is many latencies, the most that it is repeated for, and how much larger than
-# others all such schedules together may be.
-REPEATED_GAP = 0.02
-REPEATED_CHUNKS = 8
-MANY_LATENCIES = 100
-MAX_REPEATED_CHUNKS = 1024
-REPEATED_SIZE = 2.7
-# Chunks so few that larger schedules are tried too, and how many sends these may have.
-FEW_REPEATED = 4
-LARGEST_REPEATED = 4_400_000
-# Collectives for which clusters without symmetry begin with trees, and gaps with which these do, of
-# one phase and of two.
-TREE_COLLECTIVES = (Collective.ALLGATHER, Collective.REDUCESCATTER, Collective.ALLREDUCE)
+# Gaps with which clusters without symmetry are done once trees are laid, of one phase and of two.
 LAID_GAPS: dict[int, float] = {1: 0.02, 2: 0.1}
 # Auto tries the baselines too where its schedule is small and this far above the bound.
 BASELINE_GAP = 0.01
-# Methods that construct, and sends from which on they say beforehand what that takes.
+# Methods that construct.
 CONSTRUCTIONS = ("auto", "construct")
-ANNOUNCED_SENDS = 200_000
 # Sends beyond which a schedule is large: only its best count of chunks is tried again.
 LARGE_SENDS = 20_000
 
@@ -406,7 +388,7 @@ def _construct(search: Search) -> None:
     Large clusters without symmetry begin with balanced trees instead.
     """
     level = search.request.effort
-    is_laid = level is not Effort.QUICK and _is_irregular_cluster(search) and _lay_first(search)
+    is_laid = level is not Effort.QUICK and is_irregular_cluster(search) and _lay_first(search)
     is_done = (
         is_laid and level is not Effort.THOROUGH and search.is_within(LAID_GAPS[search.phases])
     )
@@ -423,11 +405,11 @@ def _construct(search: Search) -> None:
         # So does polishing sums behind switches, where trees of as many chunks come first.
         is_near = search.is_within(FAR_GAP)
         if is_near and search.phases > 1 and search.request.topology.num_switches:
-            _repeat(search, [max(search.best)])
+            repeat_trees(search, [max(search.best)])
         if is_near:
             _polish(search)
         if not is_laid:
-            _repeat(search)
+            repeat_trees(search)
         if not search.is_within(FAR_GAP):
             _polish(search)
     if not search.best:
@@ -441,105 +423,13 @@ def _construct(search: Search) -> None:
     search.checkpoint()
 
 
-def _is_irregular_cluster(search: Search) -> bool:
-    """Whether many GPUs are joined by switches without any symmetry.
-
-    There balanced trees are the best start: greedy schedules take long and are poor.
-    """
-    from teccl.construct.instance import is_joined_by_single_switches
-    from teccl.construct.repeated import MANY_GPUS
-    from teccl.construct.symmetry import find_group
-
-    topology = search.request.topology
-    if search.request.grid or search.request.chunks is not None or not _gathers(search):
-        return False
-    if not topology.num_switches or topology.num_gpus < MANY_GPUS:
-        return False
-    return is_joined_by_single_switches(topology) and find_group(topology) is None
-
-
-def _gathers(search: Search) -> bool:
-    """Whether all tenants ask for collectives with trees over all of their GPUs."""
-    return all(t.collective in TREE_COLLECTIVES for t in search.request.demand.tenants)
-
-
 def _lay_first(search: Search) -> bool:
     """Begin with balanced trees; say whether they were tried."""
     if search.request.time_limit_s is not None:
         # Trees take their time, and whoever is in a hurry should have something before.
         _construct_one(search, search.request.problem(1), Effort.QUICK)
     _refine(search, at_once=True)
-    return _repeat(search)
-
-
-def _repeat(search: Search, counts: Sequence[int] | None = None) -> bool:
-    """Where throughput counts and a gap is left, repeat a period of balanced trees many times.
-
-    Returns whether that was tried, with the given counts of chunks or with those that suit best.
-    """
-    from teccl.construct.instance import Instance
-    from teccl.construct.repeated import can_repeat, period_pieces, repeated_plans
-    from teccl.construct.warmup import load_all_kernels, load_tree_kernels
-
-    if search.request.grid or not search.target or not _is_about_throughput(search):
-        return False
-    if search.is_within(REPEATED_GAP):
-        return False
-    with search.paused():
-        load_all_kernels()
-        load_tree_kernels(search.request.topology)
-    most = search.finest(MAX_REPEATED_CHUNKS)
-    period = period_pieces(search.request.problem(most))
-    for count in counts or _repeated_counts(search, period, most):
-        search.checkpoint(is_capped=search.is_within(FAR_GAP))
-        problem = search.request.problem(count)
-        if not can_repeat(problem):
-            break
-        instance = Instance.build(problem)
-        plans = repeated_plans(
-            instance,
-            target=search.target,
-            seed=search.request.seed,
-            # Half of this work is of no use.
-            checkpoint=partial(search.checkpoint, is_capped=False),
-        )
-        plan = min(plans, key=lambda plan: plan.finish, default=None)
-        if plan is None:
-            break
-        if search.best and plan.finish > search.fastest * (1 + CHUNK_TOLERANCE):
-            break
-        _offer_plan(search, instance, plan)
-        if search.is_within(REPEATED_GAP):
-            break
-    return True
-
-
-def _is_about_throughput(search: Search) -> bool:
-    """Whether many small pieces are likely to help: some were tried, or latencies are nothing."""
-    latency = int(search.request.topology.alpha_ps.max(initial=0))
-    tried = max(search.best, default=0)
-    return tried >= REPEATED_CHUNKS or (search.target or 0) > MANY_LATENCIES * latency
-
-
-def _repeated_counts(search: Search, period: int, most: int) -> list[int]:
-    """Counts of chunks for whole periods, most first: the pipeline's ends weigh least there."""
-    sends = construction_footprint(search.request.problem(1)).sends
-    room = REPEATED_SIZE * search.most_sends / sends
-    if room < FEW_REPEATED and search.request.topology.num_switches and _gathers(search):
-        room = min(FEW_REPEATED, LARGEST_REPEATED / sends)
-    while period > room:
-        period //= 2
-    # The two ways of a sum are worth pipelining only if there are several pieces.
-    counts = [max(period, search.phases)]
-    while 2 * counts[-1] <= min(room, most):
-        counts.append(2 * counts[-1])
-    chosen = []
-    for count in reversed(counts):
-        if count > min(room, most):
-            break
-        chosen.append(count)
-        room -= count
-    return chosen
+    return repeat_trees(search)
 
 
 def _polish(search: Search) -> None:
@@ -584,25 +474,18 @@ def _construct_one(search: Search, problem: Problem, level: Effort) -> None:
                 continue
             pending = plan
             if problem.num_chunks not in search.best or len(problem.demand.tenants) > 1:
-                _offer_plan(search, instance, plan)
+                search.offer_plan(instance, plan)
                 pending = None
             search.checkpoint()
     finally:
         if pending is not None:
-            _offer_plan(search, instance, pending)
+            search.offer_plan(instance, pending)
 
 
 def _construction_target(search: Search, grid: TimeGrid | None) -> int:
     """Return the bound in the time that plans count: epochs on a grid, else picoseconds."""
     target = 0 if search.target is None else search.target * (1 + search.request.gap)
     return math.ceil(target if grid is None else target / (grid.epoch * PICOSECONDS))
-
-
-def _offer_plan(search: Search, instance: "Instance", plan: "Plan") -> None:
-    from teccl.construct.realise import realise
-
-    schedule = realise(instance, plan, method="construct")
-    search.offer(schedule, epochs=None if instance.grid is None else plan.finish)
 
 
 def _baselines(search: Search) -> None:

@@ -80,10 +80,10 @@ LAYING_WORK = 12_000_000
 PASSES = (8, 40)
 # How trees are laid in which no passage serves several outputs, those that go back out otherwise.
 ACROSS = {False: _Laying(0.3, 60.0, 0.98), True: _Laying(30.0, 200.0, 0.98, passes=3, enough=1.007)}
-# GPUs from which on periods are larger and every passage has one output: those of several must
-# find all of them free at once, which is the harder the more there are. With fewer GPUs sums that
-# go back out are better off with several. The other kind is tried too where such a gap is left, of
-# copies and of these sums.
+# GPUs from which on periods of copies are larger and every passage has one output: those of several
+# must find all of them free at once, which is the harder the more there are. With fewer GPUs sums
+# that go back out are better off with several. The other kind is tried too where such a gap is
+# left, of copies and of these sums.
 MANY_GPUS = 64
 OTHER_GAPS = (0.02, 0.1)
 # Loads that are added up at most to put trees in order.

@@ -1,5 +1,6 @@
 """Loading the compiled kernels before the clock starts."""
 
+from fractions import Fraction
 from functools import cache
 
 from teccl.demand import Demand
@@ -35,11 +36,20 @@ def load_tree_kernels(topology: Topology) -> None:
 @cache
 def _lay_trees() -> None:
     from teccl.construct.instance import Instance
+    from teccl.construct.jobs import schedule_scarce_first
+    from teccl.construct.tasks import precedence, task_tails, tasks_of_plan
     from teccl.construct.trees import plan_across
 
     demand = Demand.collective("allreduce", size="3KB")
-    problem = Problem(topology=Topology.parse("star:gpus=3"), demand=demand)
-    plan_across(Instance.build(problem), target=1.0)
+    # One slow GPU, so that its links are scarce and others are not.
+    star = Topology.parse("star:gpus=3").degraded({"0:*": Fraction(1, 8)})
+    instance = Instance.build(Problem(topology=star, demand=demand))
+    plan = plan_across(instance, target=1.0)
+    if plan is not None:
+        tasks = tasks_of_plan(instance, plan)
+        order = precedence(instance, tasks)
+        key = task_tails(tasks, order)
+        schedule_scarce_first(instance, tasks, key=key, rounds=1, order=order)
 
 
 @cache
