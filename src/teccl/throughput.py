@@ -50,7 +50,7 @@ def _gathers(search: Search) -> bool:
 def repeat_trees(search: Search, counts: Sequence[int] | None = None) -> bool:
     """Where throughput counts and a gap is left, repeat a period of balanced trees many times.
 
-    Returns whether that was tried, with the given counts of chunks or with those that suit best.
+    Returns whether there was a reason to, with the given counts of chunks or those that suit best.
     """
     from teccl.construct.repeated import can_repeat, period_pieces
     from teccl.construct.warmup import load_all_kernels, load_tree_kernels
@@ -79,11 +79,11 @@ def repeat_trees(search: Search, counts: Sequence[int] | None = None) -> bool:
 def _fits(search: Search, problem: Problem) -> bool:
     """Whether there is memory for a schedule; says what a large one takes."""
     footprint = construction_footprint(problem)
-    if footprint.num_bytes > free_memory():
-        return False
+    fits = footprint.num_bytes <= free_memory()
     if footprint.sends >= ANNOUNCED_SENDS:
-        search.report("construct", f"trees for {problem.num_chunks} chunks: {footprint}")
-    return True
+        note = "" if fits else "; not tried, since so much is not free"
+        search.report("construct", f"trees for {problem.num_chunks} chunks: {footprint}{note}")
+    return fits
 
 
 def _offer_repeated(search: Search, problem: Problem) -> bool:

@@ -157,6 +157,14 @@ def test_allreduce_on_a_line_is_not_two_phases():
     assert physical_us(problem) == 3
 
 
+def test_one_chassis_may_be_narrow_inside_and_the_others_between_them():
+    """A slow GPU makes its chassis count by GPUs: 20 * S into 3375 and 1575 GB/s."""
+    slow = Topology.parse("dgx-h100:chassis=4,alpha=0").degraded({"c0/gpu0:*": Fraction(1, 2)})
+    bound = Fraction(20 * 256_000, 3375 + 1575)
+    found = physical_us(collective(slow, "allreduce", "256MB"))
+    assert bound - Fraction(1, US) <= found <= bound
+
+
 def test_a_relay_that_combines_saves_entries():
     """Members around a hub that is a GPU finish an AllReduce in S/C."""
     topology = net("a b c d hub", "a-hub, b-hub, c-hub, d-hub")

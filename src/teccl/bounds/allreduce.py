@@ -10,6 +10,7 @@ too. Hence
 .. math:: T \ge \min_e \alpha_e + \frac{2 (g - 1) S}{\sum_{\text{parts}} C(\text{into the part})}
 """
 
+import math
 from fractions import Fraction
 
 import numpy as np
@@ -21,7 +22,7 @@ from teccl.units import display_time, format_bandwidth, format_size
 
 
 def partition_bounds(network: Network) -> list[Bound]:
-    """Bounds from the partition into single GPUs and the one into groups."""
+    """Bounds from partitions into single GPUs, groups, and both."""
     classes = network.classes
     goals = [network.classes.goals[g] for g in classes.goal]
     origins = [classes.origins[o].nodes for o in classes.origin]
@@ -43,17 +44,54 @@ def partition_bounds(network: Network) -> list[Bound]:
 def _partitions(
     network: Network, members: npt.NDArray[np.int64]
 ) -> list[tuple[str, npt.NDArray[np.int64]]]:
-    """Part number of every node, -1 outside: single members, and groups with members."""
+    """Part number of every node, -1 outside: single members, groups, and some groups split.
+
+    Splitting a group adds parts and, as capacity into them, that between its own nodes. The most
+    parts for the capacity come first; of groups that are alike all are split or none.
+    """
     topology = network.problem.topology
-    single = np.full(topology.num_nodes, -1)
-    single[members] = np.arange(len(members))
-    partitions = [("each gpu", single)]
-    names = list(dict.fromkeys(topology.nodes[m].group for m in members))
-    if None not in names and 1 < len(names) < len(members):
-        number = {name: i for i, name in enumerate(names)}
-        grouped = np.array([number.get(node.group, -1) for node in topology.nodes])
-        partitions.append(("each group", grouped))
+    partitions = [("each gpu", _numbered(topology.num_nodes, [[m] for m in members]))]
+    groups: dict[str, list[int]] = {}
+    for node, one in enumerate(topology.nodes):
+        if one.group is not None:
+            groups.setdefault(one.group, []).append(node)
+    inside = {name: [m for m in members if topology.nodes[m].group == name] for name in groups}
+    names = [name for name in groups if inside[name]]
+    if sum(len(inside[name]) for name in names) < len(members) or not 1 < len(names) < len(members):
+        return partitions
+    gain = {name: _gain_by_splitting(network, groups[name], inside[name]) for name in names}
+    for least in sorted({*gain.values(), math.inf}):
+        split = [name for name in names if gain[name] >= least]
+        whole = [groups[name] for name in names if gain[name] < least]
+        single = [[m] for name in split for m in inside[name]]
+        if whole:
+            parts = _numbered(topology.num_nodes, [*single, *whole])
+            partitions.append((_describe(split), parts))
     return partitions
+
+
+def _numbered(count: int, parts: list[list[int]]) -> npt.NDArray[np.int64]:
+    """Part number of each of so many nodes, -1 outside all parts."""
+    part = np.full(count, -1)
+    for number, nodes in enumerate(parts):
+        part[nodes] = number
+    return part
+
+
+def _gain_by_splitting(network: Network, group: list[int], members: list[int]) -> float:
+    """Parts that splitting a group adds, for the capacity between its nodes that then counts."""
+    topology = network.problem.topology
+    is_inside = np.isin(topology.link_src, group) & np.isin(topology.link_dst, members)
+    links = np.flatnonzero(is_inside)
+    capacity = sum(float(network.rate[link]) for link in links)
+    return (len(members) - 1) / capacity if capacity else 0.0
+
+
+def _describe(split: list[str]) -> str:
+    if not split:
+        return "each group"
+    which = split[0] if len(split) == 1 else f"{len(split)} groups"
+    return f"each gpu of {which} and each other group"
 
 
 def _partition_bound(

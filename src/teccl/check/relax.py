@@ -6,15 +6,18 @@ import numpy as np
 
 from teccl.check._arrays import IntArray
 
+# Entries that are equal and rest on one another in turn, beyond which it is not plain any more.
+_MAX_EQUAL = 32
+
 
 def is_least(
     x: IntArray, lower: IntArray, before: IntArray, after: IntArray, weight: IntArray
 ) -> bool:
     """Whether x solves the constraints and nothing in it can be smaller.
 
-    Every entry must rest on its lower limit, on a smaller entry through a constraint that leaves no
-    room, or on an equal one that does; following those leads to a limit. False where that is not
-    plain.
+    Every entry must rest on its lower limit or, through a constraint that leaves no room, on a
+    smaller entry or on an equal one that itself rests; following those leads to a limit. False
+    where that is not plain.
     """
     earliest = x[before] + weight
     if (x < lower).any() or (earliest > x[after]).any():
@@ -24,8 +27,13 @@ def is_least(
     rests[after[is_tight & (weight > 0)]] = True
     equal = is_tight & (weight == 0) & ~rests[after]
     before, after = before[equal], after[equal]
-    while (new := after[rests[before] & ~rests[after]]).size:
+    for _ in range(_MAX_EQUAL):
+        new = after[rests[before] & ~rests[after]]
+        if not len(new):
+            break
         rests[new] = True
+        is_left = ~rests[after]
+        before, after = before[is_left], after[is_left]
     return bool(rests.all())
 
 

@@ -15,6 +15,9 @@ from teccl.check.sends import Sends
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.schedule.ordering import order_by
 
+# Numbers are many if they are more than one in so many.
+_MANY = 16
+
 
 class Passing(StrEnum):
     """How a transfer goes through switches."""
@@ -152,13 +155,20 @@ def _levels(enters: IntArray, leaves: IntArray, num_in: IntArray) -> IntArray:
         depth += 1
         reached = enters[frontier]
         np.subtract.at(waiting, reached, 1)
-        is_done = np.zeros(len(waiting), dtype=bool)
-        is_done[reached[waiting[reached] == 0]] = True
-        done = np.flatnonzero(is_done)
+        done = _distinct(reached[waiting[reached] == 0], len(waiting))
         rows = by_passage[expand(first[done], first[done + 1] - first[done])]
         level[rows] = depth
         frontier = rows[enters[rows] >= 0]
     return level
+
+
+def _distinct(numbers: IntArray, count: int) -> IntArray:
+    """Return numbers below a count once each, in order; many are marked, few are sorted."""
+    if len(numbers) * _MANY < count:
+        return np.unique(numbers)
+    is_there = np.zeros(count, dtype=bool)
+    is_there[numbers] = True
+    return np.flatnonzero(is_there)
 
 
 def mixed_transfers(sends: Sends, transfers: Transfers) -> IntArray:

@@ -231,8 +231,8 @@ def lay_across(
     """Lay a tree between every root and its goal nodes so that the fullest resource is least full.
 
     As `routing.lay_trees`, for trees that goal nodes alone make up and whose branches each pay for
-    the links that they take. Resources that have some time `reserved` are those that are counted
-    where passes are compared, which end when none of these has more than `enough` beside that.
+    the links that they take. The first resources have some time `reserved`, if only none; they are
+    those that count where passes are compared, which end when none has more than `enough` beside.
     """
     route_length, res_start, res, res_hold = routes
     num, num_nodes = len(root), goals.shape[1]
@@ -245,7 +245,9 @@ def lay_across(
     hold = np.empty(len(res), dtype=np.float64)
     for i in range(len(res)):
         hold[i] = res_hold[i] / slots[res[i]]
-    price = np.full(len(slots), price_of(0.0, target, steepness))
+    price = np.empty(len(slots), dtype=np.float64)
+    for r in range(len(price)):
+        price[r] = price_of(load[r], target, steepness)
     ways = res_start, res, hold
     link_length, link_res_start, link_res, link_hold = links
     bases = length_weight * link_length, link_res_start, link_res, link_hold

@@ -341,7 +341,7 @@ def concatenated_ranges(low: IntArray, high: IntArray) -> IntArray:
 
 
 def starts_of(owner: IntArray, count: int) -> IntArray:
-    """Where the entries of each of so many owners begin in a list that is sorted by owner."""
+    """Where the entries of each of so many owners begin once they are sorted by owner."""
     return np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))])
 
 

@@ -58,7 +58,7 @@ class Jobs(NamedTuple):
 
         Times are whole picoseconds, and a link half as fast holds a chunk for twice as long but for
         one: without this every transfer over it would leave a gap that no other fits into. What is
-        made of them keeps to the links' limits up to rounding, which `settled` mends.
+        made of them keeps to the links' limits up to rounding, which `_settled` mends.
         """
         quantum = _quanta(instance, tasks)
         each = np.repeat(quantum, np.diff(tasks.res_start))

@@ -69,7 +69,7 @@ class _Laying(NamedTuple):
 # Found by trial: aiming below the bound takes up trees again that are good enough already, and
 # long trees fill and empty the pipeline slowly, but may be what it takes to balance the links.
 DIRECT_LAYINGS = (_Laying(0.1), _Laying(1e-6))
-SWITCHED_LAYINGS = (_Laying(0.3, 60.0, 0.98, 1.2), _Laying(0.3, 60.0, 0.98, 1.5))
+SWITCHED_LAYINGS = (_Laying(0.3, 60.0, 0.97, 1.2), _Laying(0.3, 60.0, 0.99, 1.2))
 LONG_LAYING = _Laying(0.3, 60.0, 0.98)
 # A gap with which no further trees are scheduled.
 GOOD_GAP = 0.015
@@ -374,12 +374,12 @@ class _Turns(NamedTuple):
         )
 
     def scarce_first(self) -> IntArray:
-        """Schedule what is scarce first, everything by when it is due.
+        """Schedule what is scarce first, everything by when it is due, of sums that go back out.
 
-        All sums come before all that goes back out, but for as much as something is held for longer
-        than half of the time by one of these.
+        All sums come before all results, but for as much as something is held for longer than half
+        of the time by one of these.
         """
-        share = self._longest_phase() if _goes_back(self.instance.problem) else 1.0
+        share = self._longest_phase()
         place = share * self.place + np.where(self.tasks.reduce, 0.0, 1.0 - share)
         due = due_times(self.order, (place * self.target).astype(np.int64))
         return schedule_scarce_first(

@@ -15,8 +15,8 @@ from teccl.reachability import Reach
 
 # How much longer than half of the time each phase of a sum that goes back out may hold anything.
 PHASE_TOLERANCE = 0.03
-# So many transfers less than a resource could take are laid for such sums: the longer one is, the
-# less often the next is there in time.
+# So many transfers less than a link could take are laid for such sums: the longer one is, the less
+# often the next is there in time.
 RESERVE = 8.0
 
 
