@@ -18,6 +18,8 @@ from typing import Any
 
 from _table import print_machine, print_table
 
+from teccl.topology import Topology
+
 Case = tuple[str, str, dict[str, Any]]
 
 GRID = {"size": "1MB", "chunks": 1, "grid": True}
@@ -133,15 +135,20 @@ def faulty() -> None:
     """Solve clusters behind switches with a fault, which leaves them without symmetry."""
     for title, size, specs in (
         ("64 MB", "64MB", {"internal1:chassis=32": "switch", "internal2:chassis=128": "switch"}),
-        ("1 GB", "1GB", {"dgx-h100:chassis=64": "leaf0"}),
+        ("1 GB", "1GB", {"dgx-h100:chassis=64": "leaf0", "gb200-nvl72:chassis=8": "leaf0"}),
     ):
         cases: list[Case] = []
         for spec, switch in specs.items():
             link = f"c0/gpu0:{switch}"
-            changes = ({"degrade": [f"{link}=50%"]}, {"without_links": [link]})
+            others = f"1-{Topology.parse(spec).num_gpus - 1}"
+            changes = (
+                {"degrade": [f"{link}=50%"]},
+                {"without_links": [link]},
+                {"without_links": ["c0/gpu0:*"], "ranks": others},
+            )
             for name in ALL:
                 cases += [(spec, name, {"size": size, **change}) for change in changes]
-        print_cases(f"One uplink at half rate, then gone, {title}", cases)
+        print_cases(f"One uplink at half rate, one gone, one GPU gone, {title}", cases)
 
 
 def paper() -> None:
