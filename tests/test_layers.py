@@ -25,6 +25,7 @@ LAYERS = [
     {"check", "bounds", "construct", "footprint", "progress", "result", "reachability"},
     {"request"},
     {"search"},
+    {"throughput"},
     {"solvers"},
     {"models"},
     {"synthesis"},
