@@ -72,7 +72,7 @@ DIRECT_LAYINGS = (_Laying(0.1), _Laying(1e-6))
 SWITCHED_LAYINGS = (_Laying(0.3, 60.0, 0.97, 1.2), _Laying(0.3, 60.0, 0.99, 1.2))
 LONG_LAYING = _Laying(0.3, 60.0, 0.98)
 # A gap with which no further trees are scheduled.
-GOOD_GAP = 0.015
+GOOD_GAP = 0.023
 # Load above the bound with which other trees are laid instead, through switches.
 BALANCED = 1.03
 # Routes that are looked at in all passes over the trees, and the fewest and most passes.
