@@ -11,6 +11,7 @@ too. Hence
 """
 
 import math
+from collections.abc import Iterable
 from fractions import Fraction
 
 import numpy as np
@@ -18,7 +19,11 @@ import numpy.typing as npt
 
 from teccl.bounds.model import Bound
 from teccl.bounds.network import Network
+from teccl.topology import Topology
 from teccl.units import display_time, format_bandwidth, format_size
+
+# Kinds of groups that are split at most, those that gain most.
+MOST_SPLITS = 8
 
 
 def partition_bounds(network: Network) -> list[Bound]:
@@ -51,23 +56,26 @@ def _partitions(
     """
     topology = network.problem.topology
     partitions = [("each gpu", _numbered(topology.num_nodes, [[m] for m in members]))]
-    groups: dict[str, list[int]] = {}
-    for node, one in enumerate(topology.nodes):
-        if one.group is not None:
-            groups.setdefault(one.group, []).append(node)
-    inside = {name: [m for m in members if topology.nodes[m].group == name] for name in groups}
-    names = [name for name in groups if inside[name]]
-    if sum(len(inside[name]) for name in names) < len(members) or not 1 < len(names) < len(members):
+    groups, inside = (_by_group(topology, nodes) for nodes in (range(topology.num_nodes), members))
+    if None in inside or not 1 < len(inside) < len(members):
         return partitions
-    gain = {name: _gain_by_splitting(network, groups[name], inside[name]) for name in names}
-    for least in sorted({*gain.values(), math.inf}):
-        split = [name for name in names if gain[name] >= least]
-        whole = [groups[name] for name in names if gain[name] < least]
+    gain = {name: _gain_by_splitting(network, groups[name], inside[name]) for name in inside}
+    for least in (math.inf, *sorted(set(gain.values()), reverse=True)[:MOST_SPLITS]):
+        split = [name for name in inside if gain[name] >= least]
+        whole = [groups[name] for name in inside if gain[name] < least]
         single = [[m] for name in split for m in inside[name]]
         if whole:
             parts = _numbered(topology.num_nodes, [*single, *whole])
             partitions.append((_describe(split), parts))
     return partitions
+
+
+def _by_group(topology: Topology, nodes: Iterable[int]) -> dict[str | None, list[int]]:
+    """Return nodes by the group they are in."""
+    groups: dict[str | None, list[int]] = {}
+    for node in nodes:
+        groups.setdefault(topology.nodes[node].group, []).append(node)
+    return groups
 
 
 def _numbered(count: int, parts: list[list[int]]) -> npt.NDArray[np.int64]:
@@ -84,13 +92,15 @@ def _gain_by_splitting(network: Network, group: list[int], members: list[int]) -
     is_inside = np.isin(topology.link_src, group) & np.isin(topology.link_dst, members)
     links = np.flatnonzero(is_inside)
     capacity = sum(float(network.rate[link]) for link in links)
-    return (len(members) - 1) / capacity if capacity else 0.0
+    if len(members) == 1:
+        return 0.0
+    return (len(members) - 1) / capacity if capacity else math.inf
 
 
-def _describe(split: list[str]) -> str:
+def _describe(split: list[str | None]) -> str:
     if not split:
         return "each group"
-    which = split[0] if len(split) == 1 else f"{len(split)} groups"
+    which = str(split[0]) if len(split) == 1 else f"{len(split)} groups"
     return f"each gpu of {which} and each other group"
 
 

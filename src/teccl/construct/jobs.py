@@ -92,12 +92,12 @@ class Jobs(NamedTuple):
         number = np.cumsum(is_kept) - 1
         owner = np.repeat(np.arange(count), np.diff(res_start))
         stays = is_kept[owner] & is_held[res]
-        own_count = np.bincount(number[owner[stays]], minlength=kept)
+        starts = starts_of(number[owner[stays]], kept)
         before = np.repeat(np.arange(count), np.diff(next_start))
         waits = is_kept[before] & is_kept[next_task]
         before, after = number[before[waits]], number[next_task[waits]]
         return Jobs(
-            columns=(starts_of(number[owner[stays]], kept), res[stays], offset[stays], hold[stays]),
+            columns=(starts, res[stays], offset[stays], hold[stays]),
             arcs=(
                 np.bincount(after, minlength=kept),
                 starts_of(before, kept),
@@ -105,7 +105,7 @@ class Jobs(NamedTuple):
                 next_lag[waits],
             ),
             release=self.release[is_kept],
-            quantum=np.where(own_count > 0, self.quantum[is_kept], 1),
+            quantum=np.where(np.diff(starts) > 0, self.quantum[is_kept], 1),
             length=self.length[is_kept],
             num_resources=self.num_resources,
         )
@@ -179,7 +179,7 @@ def schedule_scarce_first(
     is_scarce = _are_scarce(res, hold, jobs.num_resources)
     is_urgent = np.logical_or.reduceat(is_scarce[res], res_start[:-1])
     if is_urgent.all():
-        return justify_serially(instance, tasks, key=key, rounds=rounds, order=order)
+        return _settled(instance, tasks, order, jobs.justified(key=key, rounds=rounds))
     waits, next_start, next_task, _ = jobs.arcs
     sequence = in_sequence(waits, next_start, next_task)
     is_kept = between(sequence, next_start, next_task, is_urgent)
