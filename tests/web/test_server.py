@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.web.conftest import Server, start_server, stop_server
 from teccl.schedule import Schedule
 from teccl.web.guard import MAX_BODY_BYTES
 from teccl.web.jobs import MAX_RUNNING, MAX_WAITING
+from teccl.web.server import _listen
 
 RING = {"topology": "ring:gpus=4", "collective": "allgather", "size": "1MB", "method": "ring"}
 # Nothing proves the best schedule of this problem, so a thorough search goes on until stopped.
@@ -307,6 +309,13 @@ def is_running(pid: int) -> bool:
         return False
     state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     return state != "Z"
+
+
+def test_the_address_is_open_when_it_is_told() -> None:
+    """Whoever reads the address may call at once, before the server has started up."""
+    listener = _listen(0)
+    with listener, socket.create_connection(listener.getsockname(), timeout=5):
+        pass
 
 
 def test_a_taken_port_is_refused(server: Server) -> None:

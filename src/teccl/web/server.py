@@ -67,6 +67,8 @@ def _listen(port: int) -> socket.socket:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((HOST, port))
+        # Whoever reads the address may call at once: calls wait until the server takes them.
+        listener.listen()
     except (OSError, OverflowError) as problem:
         listener.close()
         reason = getattr(problem, "strerror", None) or "it is out of range"
