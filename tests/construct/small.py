@@ -1,14 +1,20 @@
 """Small instances for the tests of the constructive schedulers."""
 
+import random
 from typing import Any
+
+import numpy as np
+from tests.construct.networks import random_network
 
 from teccl.check import verify
 from teccl.construct.instance import Instance
 from teccl.construct.plan import Plan
 from teccl.construct.realise import realise
 from teccl.construct.strategies import Work, plans
+from teccl.construct.tasks import Tasks
 from teccl.demand import Demand
 from teccl.problem import Problem
+from teccl.reachability import find_unreachable
 from teccl.schedule import Schedule
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
@@ -43,6 +49,27 @@ def make_instance(*arguments: Any, epoch: Any = None, **options: Any) -> Instanc
     """Return the instance of a problem; with an epoch it counts in epochs."""
     problem = make_problem(*arguments, **options)
     return Instance.build(problem, None if epoch is None else TimeGrid.build(problem, epoch))
+
+
+def random_fabric(seed: int) -> Instance | None:
+    """Return a collective on a random network; None where it cannot be, or rates change."""
+    rng = random.Random(seed)
+    network = random_network(rng)
+    collective = rng.choice(["allgather", "reducescatter", "allreduce"])
+    problem = Problem(topology=network, demand=Demand.collective(collective, size="8MB"))
+    if find_unreachable(problem) is not None or network.has_profiles:
+        return None
+    return Instance.build(problem)
+
+
+def assert_disjoint(tasks: Tasks, start: np.ndarray) -> None:
+    """No two tasks hold a resource at the same time."""
+    owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))
+    begin = start[owner] + tasks.res_offset
+    order = np.lexsort((begin, tasks.res))
+    same = tasks.res[order][1:] == tasks.res[order][:-1]
+    ends = (begin + tasks.res_hold)[order][:-1]
+    assert np.all(ends[same] <= begin[order][1:][same])
 
 
 def best_plan(instance: Instance, *, level: str = "normal", seed: int = 0, target: int = 0) -> Plan:

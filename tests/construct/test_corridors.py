@@ -1,12 +1,10 @@
 """Corridors, and trees laid across them."""
 
-import random
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.construct.networks import random_network
-from tests.construct.small import make_instance, verified
+from tests.construct.small import make_instance, random_fabric, verified
 
 import teccl
 from teccl.bounds import summarise
@@ -22,7 +20,6 @@ from teccl.construct.tasks import finish_time, precedence, schedule_tasks, tasks
 from teccl.construct.trees import laid_plan, plan_across
 from teccl.demand import Demand
 from teccl.problem import Problem, SwitchMode, Transit
-from teccl.reachability import find_unreachable
 from teccl.topology import Topology
 
 
@@ -160,17 +157,56 @@ def test_trees_across_switches_verify(spec: str, collective: str) -> None:
 @pytest.mark.parametrize("seed", range(40))
 def test_random_fabrics_verify(seed: int) -> None:
     """Trees across any fabric are correct, or there are none."""
-    rng = random.Random(seed)
-    network = random_network(rng)
-    collective = rng.choice(["allgather", "reducescatter", "allreduce"])
-    problem = Problem(topology=network, demand=Demand.collective(collective, size="8MB"))
-    if find_unreachable(problem) is not None or network.has_profiles:
+    instance = random_fabric(seed)
+    if instance is None:
         return
-    instance = Instance.build(problem)
     plan = plan_across(instance, target=1e6, seed=seed)
     if plan is None:
         return
     verified(instance, scheduled(instance, plan))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_few_branches_verify(seed: int) -> None:
+    """So are trees with few branches."""
+    instance = random_fabric(seed)
+    if instance is None:
+        return
+    plan = plan_across(instance, target=1e6, seed=seed, patience=0.0)
+    if plan is None:
+        return
+    verified(instance, scheduled(instance, plan))
+
+
+@pytest.mark.parametrize(("patience", "most"), [(np.inf, 15), (0.0, 4)])
+def test_trees_have_few_branches_where_those_take_long(patience: float, most: int) -> None:
+    """With no patience a tree over sixteen GPUs has two levels, else it is a star."""
+    instance = make_instance("star:gpus=16", "allreduce", "16MB")
+    plan = plan_across(instance, target=1e12, length_weight=30.0, patience=patience)
+    assert plan is not None
+    assert plan.reduce is not None
+    routes = instance.routes
+    chunk, route = plan.rows[:, 0], plan.rows[:, 1]
+    hub = np.where(plan.reduce, routes.dst[route], routes.src[route])
+    _, count = np.unique(np.stack([chunk, hub, plan.reduce]), axis=1, return_counts=True)
+    assert count.max() == most
+    verified(instance, scheduled(instance, plan))
+
+
+def test_what_few_can_pass_on_has_more_branches() -> None:
+    """Where one GPU alone sends through a switch, it has as many branches as it takes."""
+    made = make_instance("star:gpus=16", "allreduce", "16MB")
+    corridors = corridors_of(made, inward=False)
+    assert corridors is not None
+    hold = made.hold
+    assert set(corridors.few_branches(hold, 0.0)[corridors.near_link].tolist()) == {4}
+    one = corridors._replace(
+        near_start=np.array([0, 1]),
+        near_node=corridors.near_node[:1],
+        near_link=corridors.near_link[:1],
+    )
+    assert one.few_branches(hold, 0.0)[one.near_link].tolist() == [32]
+    assert np.all(corridors.few_branches(hold, np.inf) == np.iinfo(np.int64).max)
 
 
 def test_paying_at_once_balances_better() -> None:

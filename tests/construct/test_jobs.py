@@ -1,11 +1,8 @@
 """Jobs: serial scheduling, forwards, backwards and of what is scarce first."""
 
-import random
-
 import numpy as np
 import pytest
-from tests.construct.networks import random_network
-from tests.construct.small import make_instance
+from tests.construct.small import assert_disjoint, make_instance, random_fabric
 
 from teccl.bounds import summarise
 from teccl.construct.instance import Instance, without_long_ways
@@ -13,9 +10,6 @@ from teccl.construct.jobs import Jobs, due_times, justify_serially, schedule_sca
 from teccl.construct.serial import between, heads, in_sequence
 from teccl.construct.tasks import Precedence, Tasks, finish_time, precedence, tasks_of_plan
 from teccl.construct.trees import plan_across
-from teccl.demand import Demand
-from teccl.problem import Problem
-from teccl.reachability import find_unreachable
 
 H100 = "dgx-h100:chassis=4"
 
@@ -30,12 +24,7 @@ def laid(instance: Instance) -> tuple[Tasks, Precedence]:
 
 def assert_kept(tasks: Tasks, order: Precedence, start: np.ndarray) -> None:
     """No resource is held twice at a time and nothing starts before its inputs are there."""
-    owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))
-    begin = start[owner] + tasks.res_offset
-    by_begin = np.lexsort((begin, tasks.res))
-    same = tasks.res[by_begin][1:] == tasks.res[by_begin][:-1]
-    ends = (begin + tasks.res_hold)[by_begin][:-1]
-    assert np.all(ends[same] <= begin[by_begin][1:][same])
+    assert_disjoint(tasks, start)
     before = np.repeat(np.arange(len(tasks)), np.diff(order.next_start))
     assert np.all(start[before] + order.next_lag <= start[order.next_task])
     assert np.all(start >= order.release)
@@ -56,15 +45,11 @@ def test_scarce_first_keeps_resources_and_waits(spec: str, collective: str) -> N
 @pytest.mark.parametrize("seed", range(30))
 def test_random_fabrics_keep_resources_and_waits(seed: int) -> None:
     """So on any fabric across whose switches trees can be laid."""
-    rng = random.Random(seed)
-    network = random_network(rng)
-    collective = rng.choice(["allgather", "reducescatter", "allreduce"])
-    problem = Problem(topology=network, demand=Demand.collective(collective, size="8MB"))
-    if find_unreachable(problem) is not None or network.has_profiles:
+    instance = random_fabric(seed)
+    if instance is None or instance.slots.max() > 1:
         return
-    instance = Instance.build(problem)
     plan = plan_across(instance, target=1e6, seed=seed)
-    if plan is None or instance.slots.max() > 1:
+    if plan is None:
         return
     tasks = tasks_of_plan(instance, plan)
     order = precedence(instance, tasks)

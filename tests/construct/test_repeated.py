@@ -2,22 +2,31 @@
 
 import random
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
 from tests.construct.networks import random_network
-from tests.construct.small import make_instance
+from tests.construct.small import assert_disjoint, make_instance
 
 import teccl
 from teccl.check import verify
-from teccl.construct.instance import Instance
+from teccl.construct.instance import Instance, without_long_ways
 from teccl.construct.jobs import justify_serially
 from teccl.construct.multicast import Tables
 from teccl.construct.realise import realise
-from teccl.construct.repeated import can_repeat, period_pieces, repeated_plans
+from teccl.construct.repeated import (
+    ACROSS,
+    PATIENCE,
+    _must_overlap,
+    _Repetition,
+    _turns_across,
+    can_repeat,
+    period_pieces,
+    repeated_plans,
+)
 from teccl.construct.serial import sequence_of, settle
 from teccl.construct.tasks import (
-    Tasks,
     finish_time,
     precedence,
     tasks_of_plan,
@@ -26,6 +35,7 @@ from teccl.construct.trees import laid_plan
 from teccl.demand import Demand
 from teccl.problem import Problem
 from teccl.reachability import find_unreachable
+from teccl.topology import Topology
 
 
 def bound_of(instance: Instance) -> int:
@@ -33,16 +43,6 @@ def bound_of(instance: Instance) -> int:
     from teccl.bounds import summarise
 
     return summarise(instance.problem).physical_ps
-
-
-def assert_disjoint(tasks: Tasks, start: np.ndarray) -> None:
-    """No two tasks hold a resource at the same time."""
-    owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))
-    begin = start[owner] + tasks.res_offset
-    order = np.lexsort((begin, tasks.res))
-    same = tasks.res[order][1:] == tasks.res[order][:-1]
-    ends = (begin + tasks.res_hold)[order][:-1]
-    assert np.all(ends[same] <= begin[order][1:][same])
 
 
 @pytest.mark.parametrize("collective", ["allgather", "reducescatter", "allreduce", "broadcast"])
@@ -159,3 +159,52 @@ def test_settled_times_are_the_least_that_keep_the_order(seed: int) -> None:
             if after >= 0:
                 least[after] = max(least[after], least[before] + length)
     assert np.array_equal(found, least)
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ({}, False),
+        ({"c0/gpu0:leaf0": Fraction(1, 2)}, False),
+        ({"c0/gpu0:c0/nvswitch": Fraction(1, 2)}, True),
+        ({"c0/gpu0>c0/nvswitch": Fraction(1, 2)}, True),
+        ({"c0/nvswitch>c0/gpu0": Fraction(1, 2)}, True),
+    ],
+)
+def test_sums_and_results_overlap_where_a_gpu_needs_most_of_the_time(fault, expected) -> None:
+    """So they must beside a GPU whose ports are slow in either direction, and only there."""
+    network = Topology.parse("dgx-h100:chassis=8").degraded(fault)
+    demand = Demand.collective("allreduce", size="256MB")
+    made = Instance.build(Problem(topology=network, demand=demand, num_chunks=4))
+    goal = bound_of(made)
+    work = _Repetition(made, made, goal, 0, lambda: None)
+    assert _must_overlap(work) is expected
+
+
+def test_a_gpu_that_takes_no_part_makes_nothing_overlap() -> None:
+    """Nothing is asked of a GPU without links that is left out."""
+    network = Topology.parse("dgx-h100:chassis=8").without_links(["c0/gpu0:*"])
+    demand = Demand.collective("allreduce", size="256MB", ranks=range(1, 64))
+    made = Instance.build(Problem(topology=network, demand=demand, num_chunks=4))
+    work = _Repetition(made, made, bound_of(made), 0, lambda: None)
+    assert not _must_overlap(work)
+
+
+def test_few_branches_pay_beside_a_slow_gpu() -> None:
+    """Where a GPU is busy most of the time, few branches bring AllReduce nearer to its bound."""
+    fault = {"c0/gpu0:*": Fraction(1, 2)}
+    network = Topology.parse("internal1:chassis=16").degraded(fault)
+    demand = Demand.collective("allreduce", size="64MB")
+    made = without_long_ways(Instance.build(Problem(topology=network, demand=demand, num_chunks=8)))
+    work = _Repetition(made, made, bound_of(made), 0, lambda: None)
+    few, plain = (
+        _turns_across(work, ACROSS[True], patience=patience) for patience in (PATIENCE, np.inf)
+    )
+    assert few is not None
+    assert plain is not None
+    early, late = (
+        turns.plan(turns.scarce_first(overlaps=overlaps))
+        for turns, overlaps in ((few, True), (plain, False))
+    )
+    assert not verify(realise(made, early, method="construct"))
+    assert early.finish < late.finish

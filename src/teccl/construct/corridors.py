@@ -55,6 +55,20 @@ class Corridors(NamedTuple):
             route=np.where(self.route >= 0, self.route + num_routes, -1),
         )
 
+    def few_branches(self, hold: IntArray, patience: float) -> IntArray:
+        """Return how many branches a tree needs by each link for it to have about two levels.
+
+        That is where all branches one after another would take longer than `patience`; there are
+        more where few can pass on what many want.
+        """
+        widths = np.diff(self.near_start), np.diff(self.far_start)
+        few = np.ceil(np.maximum(np.sqrt(widths[1]), 2 * widths[1] / np.maximum(widths[0], 1)))
+        width, few = (np.repeat(each, widths[0]) for each in (widths[1], few.astype(np.int64)))
+        is_long = width * hold[self.near_link] > patience
+        found = np.zeros(len(hold), dtype=np.int64)
+        np.maximum.at(found, self.near_link[is_long], few[is_long])
+        return np.where(found > 0, found, np.iinfo(np.int64).max)
+
 
 def corridors_of(instance: Instance, *, inward: bool) -> Corridors | None:
     """Sort routes into corridors; None where a pair of one has no route.

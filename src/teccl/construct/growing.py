@@ -76,7 +76,7 @@ def _sift_up(keys, values, base, place):
 
 
 @nb.njit(cache=True)
-def _nearest(corridor, near_start, near_node, near_link, near, cost, length_weight, far):
+def _nearest(corridor, near_start, near_node, near_link, near, cost, length_weight, far, room):
     """Cost of the cheapest link from the tree into a corridor: the heap's top, brought up to date.
 
     Costs only grow while a tree does, so the top is the least once its key is right.
@@ -86,6 +86,8 @@ def _nearest(corridor, near_start, near_node, near_link, near, cost, length_weig
     while size:
         i = values[base]
         paid = cost[near_link[i]] + length_weight * far[near_node[i]]
+        if room[near_link[i]] == 0:
+            paid = np.inf
         if paid <= keys[base]:
             return paid
         keys[base] = paid
@@ -114,11 +116,13 @@ def _farthest(corridor, far_start, far_node, far_link, beyond, cost, inside):
 
 
 @nb.njit(cache=True)
-def _across(corridor, corridors, near, beyond, cost, length_weight, far, inside):
+def _across(corridor, corridors, near, beyond, cost, length_weight, far, room, inside):
     """Cost of the cheapest way through a corridor, from the tree to a node that it lacks."""
     near_start, near_node, near_link, far_start, far_node, far_link = corridors[:6]
     inner_start, inner_link = corridors[6:8]
-    paid = _nearest(corridor, near_start, near_node, near_link, near, cost, length_weight, far)
+    paid = _nearest(
+        corridor, near_start, near_node, near_link, near, cost, length_weight, far, room
+    )
     paid += _farthest(corridor, far_start, far_node, far_link, beyond, cost, inside)
     for i in range(inner_start[corridor], inner_start[corridor + 1]):
         paid += cost[inner_link[i]]
@@ -142,7 +146,7 @@ def _beyond(wanted, root, far_start, far_node, far_link, cost, beyond):
 
 
 @nb.njit(cache=True)
-def _grow(root, wanted, corridors, length, ways, market, length_weight, via):
+def _grow(root, wanted, corridors, length, ways, market, length_weight, most, via):
     """Grow a tree by the cheapest additions, each of which is paid for before the next is chosen.
 
     Its load stays booked. Returns its cost, infinite when a goal is out of reach.
@@ -165,6 +169,7 @@ def _grow(root, wanted, corridors, length, ways, market, length_weight, via):
     total_cost = np.full(num, np.inf)
     inside = np.zeros(len(via), dtype=np.bool_)
     far = np.zeros(len(via), dtype=np.float64)
+    room = most.copy()
     via[:] = -1
     left = 0
     for v in range(len(via)):
@@ -184,7 +189,7 @@ def _grow(root, wanted, corridors, length, ways, market, length_weight, via):
         for node in (u, v):
             for i in range(touching_start[node], touching_start[node + 1]):
                 total_cost[touching[i]] = _across(
-                    touching[i], corridors, near, beyond, cost, length_weight, far, inside
+                    touching[i], corridors, near, beyond, cost, length_weight, far, room, inside
                 )
         # What other corridors share with those may cost more by now, never less.
         while True:
@@ -192,7 +197,9 @@ def _grow(root, wanted, corridors, length, ways, market, length_weight, via):
             known = total_cost[c]
             if known == np.inf:
                 return np.inf
-            total_cost[c] = _across(c, corridors, near, beyond, cost, length_weight, far, inside)
+            total_cost[c] = _across(
+                c, corridors, near, beyond, cost, length_weight, far, room, inside
+            )
             if total_cost[c] <= known:
                 break
         i, j = near[1][near_start[c]], beyond[1][far_start[c]]
@@ -201,6 +208,7 @@ def _grow(root, wanted, corridors, length, ways, market, length_weight, via):
         via[v] = route[route_start[c] + (i - near_start[c]) * width + j - far_start[c]]
         _book(via[v], 1.0, ways, market)
         far[v] = far[u] + length[via[v]]
+        room[near_link[i]] -= 1
         inside[v] = True
         total += total_cost[c]
         left -= 1
@@ -227,12 +235,14 @@ def lay_across(
     seed,
     enough,
     reserved,
+    most,
 ):
     """Lay a tree between every root and its goal nodes so that the fullest resource is least full.
 
     As `routing.lay_trees`, for trees that goal nodes alone make up and whose branches each pay for
     the links that they take. The first resources have some time `reserved`, if only none; they are
     those that count where passes are compared, which end when none has more than `enough` beside.
+    A tree has so many branches at `most` by each link.
     """
     route_length, res_start, res, res_hold = routes
     num, num_nodes = len(root), goals.shape[1]
@@ -290,6 +300,7 @@ def lay_across(
                         ways,
                         market,
                         length_weight,
+                        most,
                         scratch[side],
                     )
                 for side in range(sides):

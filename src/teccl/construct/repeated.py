@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -86,6 +86,13 @@ ACROSS = {False: _Laying(0.3, 60.0, 0.98), True: _Laying(30.0, 200.0, 0.98, pass
 # left, of copies and of these sums.
 MANY_GPUS = 64
 OTHER_GAPS = (0.02, 0.1)
+# Share of the time for which a GPU may have to send its own before sums and results overlap, and
+# which share of it then either lasts. Branches may then take such a part of it one after another.
+OVERLAPPING = 0.55
+OVERLAP = 0.95
+PATIENCE = 0.01
+# Up to so many tasks other trees are laid too.
+FEW_TASKS = 600_000
 # Loads that are added up at most to put trees in order.
 SPREAD_WORK = 3_000_000_000
 
@@ -177,8 +184,25 @@ def _goes_back(problem: Problem) -> bool:
 
 def _plan_across(work: _Repetition) -> Plan | None:
     """Repeat trees in which every passage has one output."""
-    goes_back = _goes_back(work.unit.problem)
-    laying = ACROSS[goes_back]
+    if not _goes_back(work.unit.problem):
+        turns = _turns_across(work, ACROSS[False])
+        return turns and turns.plan(turns.starts(turns.parts(GATHERED[0])))
+    plans = []
+    for overlaps in (True, False) if _must_overlap(work) else (False,):
+        turns = _turns_across(work, ACROSS[True], patience=PATIENCE if overlaps else np.inf)
+        if turns is not None:
+            plans.append(turns.plan(turns.scarce_first(overlaps=overlaps)))
+            if len(turns.tasks) > FEW_TASKS:
+                break
+    return min(plans, key=attrgetter("finish"), default=None)
+
+
+def _turns_across(
+    work: _Repetition, laying: _Laying, *, patience: float = np.inf
+) -> "_Turns | None":
+    """Lay such trees; with patience for a part of the time those have few branches."""
+    work.checkpoint()
+    periods = work.instance.problem.num_chunks / work.unit.problem.num_chunks
     trees = plan_across(
         work.unit,
         target=max(1.0, laying.aim * work.goal),
@@ -187,13 +211,25 @@ def _plan_across(work: _Repetition) -> Plan | None:
         passes=laying.passes,
         length_weight=laying.length_weight,
         enough=laying.enough * work.goal,
+        patience=patience * work.goal * periods,
     )
     work.checkpoint()
-    if trees is None:
-        return None
-    turns = _Turns.of(work, trees)
-    start = turns.scarce_first() if goes_back else turns.starts(turns.parts(GATHERED[0]))
-    return turns.plan(start)
+    return None if trees is None else _Turns.of(work, trees)
+
+
+def _must_overlap(work: _Repetition) -> bool:
+    """Whether some GPU takes for longer than half of the time to send its own, or to receive all.
+
+    The first sums must then be complete early, since their results are what the rest of the time is
+    for: trees with few branches at a time gather them sooner.
+    """
+    topology, table = work.unit.problem.topology, work.unit.problem.chunks
+    members = np.unique(np.concatenate(table.sets))
+    for end in (topology.link_src, topology.link_dst):
+        rate = np.bincount(end, 1 / work.unit.hold, minlength=topology.num_nodes)
+        if len(table) > OVERLAPPING * work.goal * rate[members].min():
+            return True
+    return False
 
 
 def _switched_plan(work: _Repetition) -> Plan | None:
@@ -373,17 +409,22 @@ class _Turns(NamedTuple):
             known=known,
         )
 
-    def scarce_first(self) -> IntArray:
+    def scarce_first(self, *, overlaps: bool) -> IntArray:
         """Schedule what is scarce first, everything by when it is due, of sums that go back out.
 
         All sums come before all results, but for as much as something is held for longer than half
-        of the time by one of these.
+        of the time by one of these; where that `overlaps`, each soon after its own sum.
         """
-        share = self._longest_phase()
+        share = OVERLAP if overlaps else self._longest_phase()
         place = share * self.place + np.where(self.tasks.reduce, 0.0, 1.0 - share)
         due = due_times(self.order, (place * self.target).astype(np.int64))
-        return schedule_scarce_first(
+        start = schedule_scarce_first(
             self.instance, self.tasks, key=due, rounds=JUSTIFICATIONS, order=self.order
+        )
+        if not overlaps:
+            return start
+        return justify_serially(
+            self.instance, self.tasks, key=due, rounds=1, order=self.order, known=start
         )
 
     def _longest_phase(self) -> float:

@@ -75,15 +75,18 @@ def plan_across(
     passes: int = 6,
     length_weight: float = 1e-3,
     enough: float = 0.0,
+    patience: float = np.inf,
 ) -> Plan | None:
     """Lay trees as `laid_plan` does, where each way through a switch is a transfer of its own.
 
-    None where that cannot be, because trees would need GPUs that take no part, or too many ways.
+    Where the branches by a link would take longer than `patience` one after another, trees have
+    few. None where that cannot be, because trees would need GPUs that take no part, more branches,
+    or too many ways.
     """
     weights = (length_weight, target, steepness, passes, seed, enough)
     parts = []
     for kind in _kinds(instance.problem) or ():
-        part = _laid_across(instance, kind, weights)
+        part = _laid_across(instance, kind, weights, patience)
         if part is None:
             return None
         parts.append(part)
@@ -184,6 +187,7 @@ def _laid_across(
     instance: Instance,
     kind: _Kind,
     weights: tuple[float, float, float, int, int, float],
+    patience: float,
 ) -> Plan | None:
     """Lay trees in which every branch pays for the links it takes; None where that cannot be."""
     from teccl.construct.growing import lay_across
@@ -197,6 +201,8 @@ def _laid_across(
         reserved[: len(instance.hold)] = RESERVE * instance.hold
         books = books.by_phase(PHASE_TOLERANCE)
         outward = outward.renumbered(instance.problem.topology.num_links, num_routes)
+    hold = np.tile(instance.hold, 1 + kind.paired)
+    most = np.minimum(*(side.few_branches(hold, patience) for side in (inward, outward)))
     trees, _, peak = lay_across(
         kind.root,
         kind.goal,
@@ -208,6 +214,7 @@ def _laid_across(
         tuple(outward),
         *weights,
         reserved,
+        most,
     )
     if not np.isfinite(peak):
         return None
