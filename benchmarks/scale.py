@@ -133,22 +133,24 @@ def degraded() -> None:
 
 def faulty() -> None:
     """Solve clusters behind switches with a fault, which leaves them without symmetry."""
-    for title, size, specs in (
-        ("64 MB", "64MB", {"internal1:chassis=32": "switch", "internal2:chassis=128": "switch"}),
-        ("1 GB", "1GB", {"dgx-h100:chassis=64": "leaf0", "gb200-nvl72:chassis=8": "leaf0"}),
+    for title, size, specs, far, near in (
+        ("64 MB", "64MB", ("internal1:chassis=32", "internal2:chassis=128"), "switch", "c0/gpu1"),
+        ("1 GB", "1GB", ("dgx-h100:chassis=64", "gb200-nvl72:chassis=8"), "leaf0", "c0/nvswitch"),
     ):
         cases: list[Case] = []
-        for spec, switch in specs.items():
-            link = f"c0/gpu0:{switch}"
+        for spec in specs:
+            link = f"c0/gpu0:{far}"
             others = f"1-{Topology.parse(spec).num_gpus - 1}"
             changes = (
+                {"degrade": [f"c0/gpu0:{near}=50%"]},
                 {"degrade": [f"{link}=50%"]},
                 {"without_links": [link]},
                 {"without_links": ["c0/gpu0:*"], "ranks": others},
             )
             for name in ALL:
                 cases += [(spec, name, {"size": size, **change}) for change in changes]
-        print_cases(f"One uplink at half rate, one gone, one GPU gone, {title}", cases)
+        kinds = "One link inside a chassis or one uplink at half rate, an uplink or a GPU gone"
+        print_cases(f"{kinds}, {title}", cases)
 
 
 def paper() -> None:
