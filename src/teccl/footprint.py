@@ -14,7 +14,7 @@ from teccl.problem import Problem
 
 # Bytes and seconds for each send of a multicast and of an exchange, checked and bounded.
 MULTICAST_COST = (600, 5e-6)
-EXCHANGE_COST = (4500, 4e-5)
+EXCHANGE_COST = (900, 3e-5)
 # By how much an estimate may exceed the memory that is free: it may be too high.
 UNCERTAINTY = 2
 

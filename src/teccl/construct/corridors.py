@@ -121,6 +121,31 @@ def corridors_of(instance: Instance, *, inward: bool) -> Corridors | None:
     )
 
 
+def single_corridors(instance: Instance) -> Corridors:
+    """Return a corridor for each route, for what is found along routes outward."""
+    topology, routes = instance.problem.topology, instance.routes
+    num, one_each = len(routes), np.arange(len(routes) + 1)
+    first, last = routes.link_start[:-1], routes.link_start[1:] - 1
+    is_inner = np.ones(len(routes.links), dtype=bool)
+    is_inner[first] = is_inner[last] = False
+    by_src = np.argsort(routes.src, kind="stable")
+    return Corridors(
+        near_start=one_each,
+        near_node=routes.src,
+        near_link=routes.links[first],
+        far_start=one_each,
+        far_node=routes.dst,
+        far_link=np.where(last > first, routes.links[last], -1),
+        inner_start=np.concatenate([[0], np.cumsum(is_inner)])[routes.link_start],
+        inner_link=routes.links[is_inner],
+        route_start=one_each,
+        route=np.arange(num),
+        touching_start=np.searchsorted(routes.src[by_src], np.arange(topology.num_nodes + 1)),
+        touching=by_src,
+        near_place=by_src,
+    )
+
+
 class Books(NamedTuple):
     """What trees are charged for: all that routes hold, with the links that hold it.
 

@@ -1,69 +1,21 @@
 """Problems with fewer freedoms: no copying anywhere, or a limit on what may wait in a GPU."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from teccl.construct.instance import Instance, IntArray, concatenated_ranges
-from teccl.construct.multicast import Tables
-from teccl.construct.passages import leads
+from teccl.construct.paths import Paths, laid_paths
 from teccl.construct.plan import Plan, single_rows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Paths:
-    """One path of routes per delivery, first to last."""
-
-    chunk: IntArray
-    start: IntArray
-    route: IntArray
-
-
 def delivery_paths(
-    instance: Instance, tables: Tables, *, target: float, steepness: float, seed: int
+    instance: Instance, *, target: float, steepness: float, seed: int
 ) -> Paths | None:
     """Lay a path for every (chunk, destination) from the chunk's first source."""
-    from teccl.construct.routing import lay_trees
-
-    problem, routes = instance.problem, instance.routes
-    n = problem.topology.num_nodes
-    chunk, src, dst = _deliveries(instance)
-    by_dst = np.argsort(routes.dst, kind="stable")
-    trees, _, peak = lay_trees(
-        src,
-        dst,
-        np.eye(n, dtype=bool),
-        ~problem.topology.is_switch,
-        True,
-        False,
-        routes.src,
-        routes.dst,
-        routes.length,
-        *leads(instance, join=False),
-        routes.res_start,
-        routes.res,
-        routes.res_hold,
-        instance.slots,
-        tables.out_start,
-        tables.out_routes,
-        np.searchsorted(routes.dst[by_dst], np.arange(n + 1)),
-        by_dst,
-        1.0,
-        1e-3,
-        target,
-        steepness,
-        6,
-        seed,
-        np.inf,
-    )
-    if not np.isfinite(peak):
-        return None
-    legs = [_walk(tree[0], routes.src, s, d) for tree, s, d in zip(trees, src, dst, strict=True)]
-    return Paths(
-        chunk=chunk,
-        start=np.concatenate([[0], np.cumsum([len(leg) for leg in legs])]).astype(np.int64),
-        route=np.array([r for leg in legs for r in leg], dtype=np.int64),
+    return laid_paths(
+        instance, _deliveries(instance), target=target, steepness=steepness, seed=seed
     )
 
 
@@ -80,15 +32,6 @@ def _deliveries(instance: Instance) -> tuple[IntArray, IntArray, IntArray]:
     return columns[:, 0], columns[:, 1], columns[:, 2]
 
 
-def _walk(via: IntArray, route_src: IntArray, source: int, destination: int) -> list[int]:
-    """Routes of a path, from its source to its destination."""
-    legs, node = [], destination
-    while node != source:
-        legs.append(int(via[node]))
-        node = int(route_src[via[node]])
-    return legs[::-1]
-
-
 def path_plan(paths: Paths) -> Plan:
     """Return the paths as a plan without times, in which every leg waits for the one before."""
     count = np.diff(paths.start)
@@ -98,14 +41,14 @@ def path_plan(paths: Paths) -> Plan:
     return Plan(rows=rows, feeder=feeder)
 
 
-def rigid_plans(instance: Instance, tables: Tables, *, target: int, seed: int) -> Iterator[Plan]:
+def rigid_plans(instance: Instance, *, target: int, seed: int) -> Iterator[Plan]:
     """Yield plans in which every relay passes data on the instant it arrives.
 
     They keep to any buffer limit, because nothing ever waits.
     """
     for steepness in (30.0, 0.0):
         paths = delivery_paths(
-            instance, tables, target=float(max(target, 1)), steepness=steepness, seed=seed
+            instance, target=float(max(target, 1)), steepness=steepness, seed=seed
         )
         if paths is None:
             return

@@ -133,12 +133,12 @@ def _candidates(instance: Instance, *, target: int, work: Work) -> Iterator[Plan
         return
     if instance.problem.buffer is not None:
         if not table.reduce.any():
-            yield from rigid_plans(instance, tables, target=target, seed=work.seed)
+            yield from rigid_plans(instance, target=target, seed=work.seed)
         return
     if not instance.problem.copy and not _only_combines(instance.problem):
         if table.reduce.any():
             return
-        yield from _separate_copies(instance, tables, target=target, work=work)
+        yield from _separate_copies(instance, target=target, work=work)
         return
     tenants = instance.problem.demand.tenants
     copies = not table.reduce.any()
@@ -365,13 +365,11 @@ def _laid_plans(instance: Instance, tables: Tables, *, target: int, work: Work) 
         yield plan
 
 
-def _separate_copies(
-    instance: Instance, tables: Tables, *, target: int, work: Work
-) -> Iterator[Plan]:
+def _separate_copies(instance: Instance, *, target: int, work: Work) -> Iterator[Plan]:
     """Yield plans in which every destination gets a copy of its own from the source."""
     for steepness in (30.0, 0.0):
         paths = delivery_paths(
-            instance, tables, target=float(max(target, 1)), steepness=steepness, seed=work.seed
+            instance, target=float(max(target, 1)), steepness=steepness, seed=work.seed
         )
         if paths is not None:
             yield from _listed(instance, path_plan(paths), target=target, work=work)

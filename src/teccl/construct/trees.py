@@ -9,6 +9,7 @@ from teccl.construct.corridors import Books, corridors_of
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicast import Tables
 from teccl.construct.passages import leads, may_join, with_passages
+from teccl.construct.paths import laid_paths
 from teccl.construct.plan import Plan, single_rows
 from teccl.problem import Problem
 from teccl.reachability import Reach
@@ -151,6 +152,11 @@ def _laid(
     from teccl.construct.routing import lay_trees
 
     problem, routes = instance.problem, instance.routes
+    if (
+        not kind.reduce
+        and max(len(problem.chunks.sets[goal]) for goal in np.unique(kind.goal)) == 1
+    ):
+        return _laid_alone(instance, kind, weights)
     n, goals = problem.topology.num_nodes, _goals(problem)
     may_relay = ~problem.topology.is_switch
     # Where everyone is a goal the whole tree should be cheap; else each branch a cheap path.
@@ -181,6 +187,30 @@ def _laid(
     if not np.isfinite(peak):
         return None
     return _rows_of(kind, trees)
+
+
+def _laid_alone(
+    instance: Instance,
+    kind: _Kind,
+    weights: tuple[float, float, float, int, int, float],
+) -> Plan | None:
+    """Lay a path for each chunk that one node wants."""
+    length_weight, target, steepness, passes, seed, stretch = weights
+    ends = np.array([nodes[0] for nodes in instance.problem.chunks.sets])
+    paths = laid_paths(
+        instance,
+        (kind.chunks, kind.root, ends[kind.goal]),
+        target=target,
+        seed=seed,
+        steepness=steepness,
+        passes=passes,
+        length_weight=length_weight,
+        stretch=stretch,
+    )
+    if paths is None:
+        return None
+    rows = single_rows(np.repeat(paths.chunk, np.diff(paths.start)), paths.route)
+    return Plan(rows=rows, reduce=np.zeros(len(rows), dtype=bool))
 
 
 def _laid_across(
