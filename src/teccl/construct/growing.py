@@ -4,6 +4,7 @@ import numba as nb
 import numpy as np
 
 from teccl.construct.routing import is_overloaded, next_random, price_of, shuffle
+from teccl.construct.wayfinding import cheapest, search_room
 
 # Passes without a gain after which there are no more, and what is one.
 _STALE = 2
@@ -146,14 +147,64 @@ def _beyond(wanted, root, far_start, far_node, far_link, cost, beyond):
 
 
 @nb.njit(cache=True)
-def _grow(root, wanted, corridors, length, ways, market, length_weight, most, via):
+def _enter(v, corridors, near, cost, length_weight, far):
+    """Put the links by which a node of the tree can be extended into heaps."""
+    near_start, near_link = corridors[0], corridors[2]
+    touching_start, touching, near_place = corridors[10:]
+    keys, values, sizes = near
+    for i in range(touching_start[v], touching_start[v + 1]):
+        if near_place[i] >= 0:
+            c = touching[i]
+            place = near_start[c] + sizes[c]
+            keys[place] = cost[near_link[near_place[i]]] + length_weight * far[v]
+            values[place] = near_place[i]
+            _sift_up(keys, values, near_start[c], sizes[c])
+            sizes[c] += 1
+
+
+@nb.njit(cache=True)
+def _ways_to(urgent, root, wanted, corridors, length, market, search):
+    """Return the nodes on the cheapest ways to urgent nodes, each after the one it hangs on.
+
+    Ways that lead through nodes which are not wanted are left out.
+    """
+    near_node = corridors[1]
+    heap, tree = search
+    place = tree[3]
+    found = np.empty(len(wanted), dtype=np.int64)
+    is_found = np.zeros(len(wanted), dtype=np.bool_)
+    is_found[root] = True
+    count = 0
+    # The links' times are weighted already.
+    links, price, weights = market[7], market[1], (1.0, 1.0)
+    if not cheapest(root, urgent, corridors, links, price, weights, length, np.inf, heap, tree):
+        return found[:0]
+    for end in urgent:
+        hops = 0
+        v = end
+        while not is_found[v] and wanted[v]:
+            hops += 1
+            v = near_node[place[v]]
+        if is_found[v]:
+            v = end
+            for i in range(count + hops - 1, count - 1, -1):
+                found[i] = v
+                is_found[v] = True
+                v = near_node[place[v]]
+            count += hops
+    return found[:count]
+
+
+@nb.njit(cache=True)
+def _grow(root, urgent, wanted, corridors, length, ways, market, length_weight, most, search, via):
     """Grow a tree by the cheapest additions, each of which is paid for before the next is chosen.
 
-    Its load stays booked. Returns its cost, infinite when a goal is out of reach.
+    Ways to urgent nodes come first. Its load stays booked. Returns its cost, infinite when a goal
+    is out of reach.
     """
     cost = market[2]
     near_start, near_node, near_link, far_start, far_node, far_link = corridors[:6]
-    route_start, route, touching_start, touching, near_place = corridors[8:]
+    route_start, route, touching_start, touching = corridors[8:12]
     num = len(near_start) - 1
     near = (
         np.empty(len(near_node)),
@@ -176,16 +227,23 @@ def _grow(root, wanted, corridors, length, ways, market, length_weight, most, vi
         left += wanted[v] and v != root
     total = 0.0
     inside[root] = True
+    _enter(root, corridors, near, cost, length_weight, far)
     u = v = root
+    if len(urgent):
+        entry, place = search[1][2], search[1][3]
+        for v in _ways_to(urgent, root, wanted, corridors, length, market, search):
+            via[v] = entry[v]
+            _book(via[v], 1.0, ways, market)
+            far[v] = far[near_node[place[v]]] + length[via[v]]
+            room[near_link[place[v]]] -= 1
+            inside[v] = True
+            left -= 1
+            _enter(v, corridors, near, cost, length_weight, far)
+        for c in range(num):
+            total_cost[c] = _across(
+                c, corridors, near, beyond, cost, length_weight, far, room, inside
+            )
     while left:
-        for i in range(touching_start[v], touching_start[v + 1]):
-            if near_place[i] >= 0:
-                c = touching[i]
-                place = near_start[c] + near[2][c]
-                near[0][place] = cost[near_link[near_place[i]]] + length_weight * far[v]
-                near[1][place] = near_place[i]
-                _sift_up(near[0], near[1], near_start[c], near[2][c])
-                near[2][c] += 1
         for node in (u, v):
             for i in range(touching_start[node], touching_start[node + 1]):
                 total_cost[touching[i]] = _across(
@@ -212,10 +270,11 @@ def _grow(root, wanted, corridors, length, ways, market, length_weight, most, vi
         inside[v] = True
         total += total_cost[c]
         left -= 1
+        _enter(v, corridors, near, cost, length_weight, far)
     return total
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, nogil=True)
 def lay_across(
     root,
     goal,
@@ -236,13 +295,14 @@ def lay_across(
     enough,
     reserved,
     most,
+    urgent,
 ):
     """Lay a tree between every root and its goal nodes so that the fullest resource is least full.
 
     As `routing.lay_trees`, for trees that goal nodes alone make up and whose branches each pay for
     the links that they take. The first resources have some time `reserved`, if only none; they are
     those that count where passes are compared, which end when none has more than `enough` beside.
-    A tree has so many branches at `most` by each link.
+    A tree has so many branches at `most` by each link, and ways to `urgent` nodes are short.
     """
     route_length, res_start, res, res_hold = routes
     num, num_nodes = len(root), goals.shape[1]
@@ -271,6 +331,7 @@ def lay_across(
     order = np.arange(num)
     scratch = np.full((sides, num_nodes), -1, dtype=np.int32)
     chosen = np.full((sides, num_nodes), -1, dtype=np.int32)
+    searches = search_room(inward_corridors), search_room(outward_corridors)
     for iteration in range(passes):
         state = shuffle(order, state)
         for k in order:
@@ -294,6 +355,7 @@ def lay_across(
                     away = outward if sides == 1 else side == 1
                     paid += _grow(
                         candidate,
+                        urgent,
                         wanted,
                         outward_corridors if away else inward_corridors,
                         route_length,
@@ -301,6 +363,7 @@ def lay_across(
                         market,
                         length_weight,
                         most,
+                        searches[1] if away else searches[0],
                         scratch[side],
                     )
                 for side in range(sides):

@@ -51,7 +51,6 @@ def laid_paths(
         source,
         destination,
         max(1, len(chunk) * looks // PASS_WORK),
-        instance.routes.src,
         books.routes,
         books.slots,
         books.links,

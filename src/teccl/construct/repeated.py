@@ -80,6 +80,8 @@ LAYING_WORK = 12_000_000
 PASSES = (8, 40)
 # How trees are laid in which no passage serves several outputs, those that go back out otherwise.
 ACROSS = {False: _Laying(0.3, 60.0, 0.98), True: _Laying(30.0, 200.0, 0.98, passes=3, enough=1.007)}
+# How they are laid too where members are slow, which hang near the roots then.
+SHORT_ACROSS = ACROSS[True]._replace(length_weight=300.0)
 # GPUs from which on periods of copies are larger and every passage has one output: those of several
 # must find all of them free at once, which is the harder the more there are. With fewer GPUs sums
 # that go back out are better off with several. The other kind is tried too where such a gap is
@@ -187,18 +189,39 @@ def _plan_across(work: _Repetition) -> Plan | None:
     if not _goes_back(work.unit.problem):
         turns = _turns_across(work, ACROSS[False])
         return turns and turns.plan(turns.starts(turns.parts(GATHERED[0])))
-    plans = []
-    for overlaps in (True, False) if _must_overlap(work) else (False,):
-        turns = _turns_across(work, ACROSS[True], patience=PATIENCE if overlaps else np.inf)
-        if turns is not None:
-            plans.append(turns.plan(turns.scarce_first(overlaps=overlaps)))
-            if len(turns.tasks) > FEW_TASKS:
-                break
+    slow = _slow_members(work)
+    if not slow:
+        return _sums_across(work, ACROSS[True])
+    kinds = [
+        partial(_sums_across, work, SHORT_ACROSS, slow=slow, urgent=slow),
+        partial(_sums_across, work, ACROSS[True], slow=slow),
+    ]
+    plans = [plan for plan in _side_by_side(lambda kind: kind(), kinds) if plan is not None]
+    if plans and len(plans[0].rows) <= FEW_TASKS:
+        apart = _sums_across(work, ACROSS[True])
+        plans += [] if apart is None else [apart]
     return min(plans, key=attrgetter("finish"), default=None)
 
 
+def _sums_across(
+    work: _Repetition,
+    laying: _Laying,
+    *,
+    slow: Sequence[int] = (),
+    urgent: Sequence[int] = (),
+) -> Plan | None:
+    """Repeat trees of sums that go back out; beside slow members trees have few branches."""
+    patience = PATIENCE if len(slow) else np.inf
+    turns = _turns_across(work, laying, patience=patience, urgent=urgent)
+    return turns and turns.plan(turns.scarce_first(overlaps=len(slow) > 0))
+
+
 def _turns_across(
-    work: _Repetition, laying: _Laying, *, patience: float = np.inf
+    work: _Repetition,
+    laying: _Laying,
+    *,
+    patience: float = np.inf,
+    urgent: Sequence[int] = (),
 ) -> "_Turns | None":
     """Lay such trees; with patience for a part of the time those have few branches."""
     work.checkpoint()
@@ -212,24 +235,25 @@ def _turns_across(
         length_weight=laying.length_weight,
         enough=laying.enough * work.goal,
         patience=patience * work.goal * periods,
+        urgent=urgent,
     )
     work.checkpoint()
     return None if trees is None else _Turns.of(work, trees)
 
 
-def _must_overlap(work: _Repetition) -> bool:
-    """Whether some GPU takes for longer than half of the time to send its own, or to receive all.
+def _slow_members(work: _Repetition) -> list[int]:
+    """Members that take for longer than half of the time to send their own, or to receive all.
 
     The first sums must then be complete early, since their results are what the rest of the time is
     for: trees with few branches at a time gather them sooner.
     """
     topology, table = work.unit.problem.topology, work.unit.problem.chunks
     members = np.unique(np.concatenate(table.sets))
+    is_slow = np.zeros(len(members), dtype=bool)
     for end in (topology.link_src, topology.link_dst):
         rate = np.bincount(end, 1 / work.unit.hold, minlength=topology.num_nodes)
-        if len(table) > OVERLAPPING * work.goal * rate[members].min():
-            return True
-    return False
+        is_slow |= len(table) > OVERLAPPING * work.goal * rate[members]
+    return [int(node) for node in members[is_slow]]
 
 
 def _switched_plan(work: _Repetition) -> Plan | None:

@@ -1,5 +1,6 @@
 """Trees and paths for any demand, laid so that no link is overloaded, as tasks."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -77,17 +78,18 @@ def plan_across(
     length_weight: float = 1e-3,
     enough: float = 0.0,
     patience: float = np.inf,
+    urgent: Sequence[int] = (),
 ) -> Plan | None:
     """Lay trees as `laid_plan` does, where each way through a switch is a transfer of its own.
 
     Where the branches by a link would take longer than `patience` one after another, trees have
-    few. None where that cannot be, because trees would need GPUs that take no part, more branches,
-    or too many ways.
+    few; `urgent` nodes hang near the root. None where that cannot be, because trees would need GPUs
+    that take no part, more branches, or too many ways.
     """
     weights = (length_weight, target, steepness, passes, seed, enough)
     parts = []
     for kind in _kinds(instance.problem) or ():
-        part = _laid_across(instance, kind, weights, patience)
+        part = _laid_across(instance, kind, weights, patience, urgent)
         if part is None:
             return None
         parts.append(part)
@@ -218,6 +220,7 @@ def _laid_across(
     kind: _Kind,
     weights: tuple[float, float, float, int, int, float],
     patience: float,
+    urgent: Sequence[int],
 ) -> Plan | None:
     """Lay trees in which every branch pays for the links it takes; None where that cannot be."""
     from teccl.construct.growing import lay_across
@@ -245,6 +248,7 @@ def _laid_across(
         *weights,
         reserved,
         most,
+        np.array(urgent, dtype=np.int64),
     )
     if not np.isfinite(peak):
         return None

@@ -47,18 +47,19 @@ def _link_cost(link, links, price, load_weight, length_weight):
 
 
 @nb.njit(cache=True)
-def _cheapest(root, ends, corridors, links, price, weights, route_length, farthest, heap, tree):
+def cheapest(root, ends, corridors, links, price, weights, route_length, farthest, heap, tree):
     """Find cheapest paths from a node to some others; false when one of them is out of reach.
 
-    Paths lead from nodes into corridors, which are numbered after the nodes, and out of them. Of
-    those that cost the same the first is settled first, so that ways do not depend on the heap.
+    Paths lead from nodes into corridors, which are numbered after the nodes, and out of them; each
+    node gets the last route and where that begins, each corridor where it is entered. Of those that
+    cost the same the first is settled first, so that ways do not depend on the heap.
     """
     near_start, near_node, near_link, far_start, far_node, far_link = corridors[:6]
     inner_start, inner_link, route_start, route = corridors[6:10]
     touching_start, touching, near_place = corridors[10:]
     load_weight, length_weight = weights
     keys, values = heap
-    cost, far, entry, is_settled, is_end = tree
+    cost, far, entry, place, is_settled, is_end = tree
     num_nodes = len(touching_start) - 1
     cost[:] = np.inf
     is_settled[:] = False
@@ -90,19 +91,18 @@ def _cheapest(root, ends, corridors, links, price, weights, route_length, farthe
                     size = _heap_push(keys, values, size, paid, num_nodes + c)
             continue
         c = u - num_nodes
-        place = entry[u] - near_start[c]
         before = far[near_node[entry[u]]]
         for j in range(far_start[c], far_start[c + 1]):
             v = far_node[j]
             width = far_start[c + 1] - far_start[c]
-            r = route[route_start[c] + place * width + j - far_start[c]]
+            r = route[route_start[c] + (entry[u] - near_start[c]) * width + j - far_start[c]]
             if is_settled[v] or r < 0 or before + route_length[r] > farthest:
                 continue
             paid = cost[u]
             if far_link[j] >= 0:
                 paid += _link_cost(far_link[j], links, price, load_weight, length_weight)
             if paid < cost[v]:
-                cost[v], far[v], entry[v] = paid, before + route_length[r], r
+                cost[v], far[v], entry[v], place[v] = paid, before + route_length[r], r, entry[u]
                 size = _heap_push(keys, values, size, paid, v)
     for v in ends:
         is_end[v] = False
@@ -110,17 +110,35 @@ def _cheapest(root, ends, corridors, links, price, weights, route_length, farthe
 
 
 @nb.njit(cache=True)
-def _trace(root, end, entry, route_src, hops, first):
+def search_room(corridors):
+    """Return a heap and a tree for `cheapest`."""
+    num_nodes, count = len(corridors[10]) - 1, len(corridors[0]) - 1
+    # Whatever is settled is entered from each side once.
+    room = len(corridors[1]) + len(corridors[4]) + 1
+    heap = np.empty(room), np.empty(room, dtype=np.int64)
+    tree = (
+        np.empty(num_nodes + count),
+        np.zeros(num_nodes),
+        np.empty(num_nodes + count, dtype=np.int64),
+        np.empty(num_nodes, dtype=np.int64),
+        np.zeros(num_nodes + count, dtype=np.bool_),
+        np.zeros(num_nodes, dtype=np.bool_),
+    )
+    return heap, tree
+
+
+@nb.njit(cache=True)
+def _trace(root, end, entry, place, near_node, hops, first):
     """Write the routes of a path behind those that there are; returns how many it has."""
     count = 0
     v = end
     while v != root:
-        v = route_src[entry[v]]
+        v = near_node[place[v]]
         count += 1
     v = end
     for h in range(first + count - 1, first - 1, -1):
         hops[h] = entry[v]
-        v = route_src[entry[v]]
+        v = near_node[place[v]]
     return count
 
 
@@ -181,7 +199,6 @@ def lay_paths(
     source,
     end,
     most,
-    route_src,
     routes,
     slots,
     links,
@@ -211,18 +228,8 @@ def lay_paths(
     for i in range(len(res)):
         hold[i] = res_hold[i] / slots[res[i]]
     market = load, price, target, steepness
-    # Whatever is settled is entered from each side once.
-    room = len(corridors[1]) + len(corridors[4]) + 1
-    heap = np.empty(room), np.empty(room, dtype=np.int64)
-    count = num_nodes + len(corridors[0]) - 1
-    tree = (
-        np.empty(count),
-        np.zeros(num_nodes),
-        np.empty(count, dtype=np.int64),
-        np.zeros(count, dtype=np.bool_),
-        np.zeros(num_nodes, dtype=np.bool_),
-    )
-    entry = tree[2]
+    heap, tree = search_room(corridors)
+    _, far, entry, place, _, _ = tree
     state = np.uint64(seed * 2654435761 + 88172645463325252)
     best_load = np.inf
     best_starts, best_routes = _gathered(first, last, hops)
@@ -246,7 +253,7 @@ def lay_paths(
             for k in batch:
                 _charge(first[k], last[k], hops, -1.0, res_start, res, hold, market)
             root = source[batch[0]]
-            is_found = _cheapest(
+            is_found = cheapest(
                 root,
                 end[batch],
                 corridors,
@@ -263,11 +270,11 @@ def lay_paths(
             for k in batch:
                 if is_found:
                     hops = _with_room(hops, used, num_nodes)
-                    count = _trace(root, end[k], entry, route_src, hops, used)
+                    count = _trace(root, end[k], entry, place, corridors[1], hops, used)
                     first[k], last[k] = used, used + count
                     used += count
                     if iteration == 0:
-                        longest = max(longest, tree[1][end[k]])
+                        longest = max(longest, far[end[k]])
                 _charge(first[k], last[k], hops, 1.0, res_start, res, hold, market)
         starts, laid = _gathered(first, last, hops)
         peak = load.max()
