@@ -59,7 +59,7 @@ NARROW_GAP = 0.004
 POLISHED_GAP = 0.003
 LARGE_POLISHED_GAP = 0.02
 # Gaps with which clusters without symmetry are done once trees are laid, of one phase and of two.
-LAID_GAPS: dict[int, float] = {1: 0.02, 2: 0.1}
+LAID_GAPS: dict[int, float] = {1: 0.04, 2: 0.1}
 # Auto tries the baselines too where its schedule is small and this far above the bound.
 BASELINE_GAP = 0.01
 # Methods that construct.

@@ -6,7 +6,7 @@ import numpy as np
 from teccl.construct.kernels import _first_free_slot, _grow, _heap_pop, _heap_push
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, nogil=True)
 def list_schedule(
     res_start,
     res,
@@ -120,7 +120,7 @@ def list_schedule(
     return start
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, nogil=True)
 def tails(next_start, next_task, next_lag, length, order):
     """Longest way from each task's start to the end of everything that hangs on it."""
     tail = length.copy()

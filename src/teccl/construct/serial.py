@@ -9,7 +9,7 @@ from teccl.construct.kernels import _heap_pop, _heap_push
 _MAX_SWEEPS = 200
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, nogil=True)
 def _first_ending_after(ends, low, high, time):
     """Index of the first busy interval in low..high that ends after a time."""
     while low < high:
@@ -21,7 +21,7 @@ def _first_ending_after(ends, low, high, time):
     return low
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, nogil=True)
 def _occupy(begins, ends, base, count, r, begin, end):
     """Add a busy interval, joined with those it touches."""
     low, high = base[r], base[r] + count[r]
@@ -115,7 +115,7 @@ def serial_schedule(
     return start
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, nogil=True)
 def in_sequence(waits, next_start, next_task):
     """Return tasks in an order in which each follows everything it waits for."""
     waits = waits.copy()
@@ -137,7 +137,7 @@ def in_sequence(waits, next_start, next_task):
     return sequence[:count]
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, nogil=True)
 def heads(sequence, next_start, next_task, next_lag, release):
     """Return when each task could start if nothing but what it waits for held it up."""
     head = release.copy()
@@ -147,7 +147,7 @@ def heads(sequence, next_start, next_task, next_lag, release):
     return head
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, nogil=True)
 def between(sequence, next_start, next_task, is_urgent):
     """Tell which tasks are urgent or both wait for one that is and are waited for by one."""
     follows = is_urgent.copy()
@@ -163,7 +163,7 @@ def between(sequence, next_start, next_task, is_urgent):
     return follows & leads
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, nogil=True)
 def sequence_of(waits, next_start, next_task, res_start, behind, by_start):
     """Return tasks in an order in which each follows what it waits for and what is ahead of it.
 
@@ -205,7 +205,7 @@ def sequence_of(waits, next_start, next_task, res_start, behind, by_start):
     return sequence
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, nogil=True)
 def settle(sequence, next_start, next_task, next_lag, res_start, behind, lag, release):
     """Return the earliest start of every task when all resources keep their order.
 
