@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from teccl.construct.gathering import gathered_allreduce
+from teccl.construct.hierarchy import hierarchical_plan
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.jobs import justify_serially
 from teccl.construct.multicast import Tables, greedy
@@ -37,6 +38,8 @@ from teccl.problem import ChunkTable, Problem
 
 # Deliveries that greedy runs may make in all for one problem: work that is the same everywhere.
 GREEDY_WORK = {"quick": 30_000, "normal": 120_000, "thorough": 12_000_000}
+# Deliveries times routes beyond which greedy runs take so long that groups are planned first.
+GREEDY_LOOKS = 2_000_000_000
 # Tasks that list scheduling may place in all.
 LISTING_WORK = {"quick": 20_000, "normal": 300_000, "thorough": 8_000_000}
 # Runs in a quotient that are always made: one for each of its variants.
@@ -218,7 +221,7 @@ def _greedy_plans(instance: Instance, tables: Tables, work: Work) -> Iterator[Pl
 
 
 def _multicasts(instance: Instance, tables: Tables, *, target: int, work: Work) -> Iterator[Plan]:
-    """Yield multicasts: repeated by symmetry where there is one, then greedy ones."""
+    """Yield multicasts: repeated by symmetry where there is one, by groups, then greedy ones."""
     best = 2**61
     deliveries = num_deliveries(instance.problem)
     if is_symmetric_demand(instance.problem, Collective.ALLGATHER):
@@ -230,10 +233,30 @@ def _multicasts(instance: Instance, tables: Tables, *, target: int, work: Work) 
             for plan in symmetric_plans(instance, group, runs=runs, seed=work.seed, target=target):
                 best = plan.finish
                 yield plan
-    # Without symmetry there must be one run at least, however large.
+    is_large = deliveries * len(instance.routes) > GREEDY_LOOKS
+    if (is_large or work.level == "thorough") and work.wants_greedy(best, target):
+        laid = hierarchical_plan(instance)
+        if laid is not None:
+            plan = _in_turns(instance, laid)
+            best = min(best, plan.finish)
+            yield plan
+    # Without any plan there must be one run at least, however large.
     is_affordable = best == 2**61 or deliveries <= GREEDY_WORK[work.level]
     if is_affordable and work.wants_greedy(best, target):
         yield from _greedy_plans(instance, tables, work)
+
+
+def _in_turns(instance: Instance, plan: Plan) -> Plan:
+    """Schedule a plan whose starts are turns, the first ones first."""
+    tasks = tasks_of_plan(instance, plan)
+    order = precedence(instance, tasks)
+    if instance.slots.max() == 1:
+        start = justify_serially(
+            instance, tasks, key=tasks.start, rounds=SERIAL_ROUNDS, order=order
+        )
+    else:
+        start = schedule_tasks(instance, tasks, key=tasks.start, order=order)
+    return with_starts(plan, start, finish_time(tasks, start))
 
 
 def _reversed(instance: Instance, *, target: int, work: Work) -> Iterator[Plan]:
