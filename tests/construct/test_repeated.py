@@ -18,8 +18,9 @@ from teccl.construct.realise import realise
 from teccl.construct.repeated import (
     ACROSS,
     PATIENCE,
-    _must_overlap,
     _Repetition,
+    _slow_members,
+    _Turns,
     _turns_across,
     can_repeat,
     period_pieces,
@@ -178,7 +179,7 @@ def test_sums_and_results_overlap_where_a_gpu_needs_most_of_the_time(fault, expe
     made = Instance.build(Problem(topology=network, demand=demand, num_chunks=4))
     goal = bound_of(made)
     work = _Repetition(made, made, goal, 0, lambda: None)
-    assert _must_overlap(work) is expected
+    assert bool(_slow_members(work)) is expected
 
 
 def test_a_gpu_that_takes_no_part_makes_nothing_overlap() -> None:
@@ -187,7 +188,46 @@ def test_a_gpu_that_takes_no_part_makes_nothing_overlap() -> None:
     demand = Demand.collective("allreduce", size="256MB", ranks=range(1, 64))
     made = Instance.build(Problem(topology=network, demand=demand, num_chunks=4))
     work = _Repetition(made, made, bound_of(made), 0, lambda: None)
-    assert not _must_overlap(work)
+    assert not _slow_members(work)
+
+
+def hops_to_root(turns: _Turns, node: int) -> float:
+    """Return how far a node is from the root of a tree on average."""
+    tasks = turns.tasks
+    above: dict[tuple[int, bool, int], int] = {}
+    for chunk, is_sum, src, dst in zip(
+        tasks.chunk.tolist(),
+        tasks.reduce.tolist(),
+        tasks.src.tolist(),
+        tasks.out_node.tolist(),
+        strict=True,
+    ):
+        near, far = (dst, src) if is_sum else (src, dst)
+        above[chunk, is_sum, far] = near
+    trees = {(chunk, is_sum) for chunk, is_sum, _ in above}
+    hops = 0
+    for tree in trees:
+        at = node
+        while (*tree, at) in above:
+            at = above[*tree, at]
+            hops += 1
+    return hops / len(trees)
+
+
+def test_urgent_gpus_hang_near_the_root() -> None:
+    """A GPU that is urgent is fewer hops from the roots than it is otherwise."""
+    network = Topology.parse("dgx-h100:chassis=8").degraded({"c0/gpu0:c0/nvswitch": Fraction(1, 2)})
+    demand = Demand.collective("allreduce", size="256MB")
+    made = without_long_ways(Instance.build(Problem(topology=network, demand=demand, num_chunks=2)))
+    work = _Repetition(made, made, bound_of(made), 0, lambda: None)
+    slow = _slow_members(work)
+    assert slow == [int(network.gpus[0])]
+    near, plain = (
+        _turns_across(work, ACROSS[True], patience=PATIENCE, urgent=urgent) for urgent in (slow, ())
+    )
+    assert near is not None
+    assert plain is not None
+    assert hops_to_root(near, slow[0]) < min(2.5, 0.7 * hops_to_root(plain, slow[0]))
 
 
 def test_few_branches_pay_beside_a_slow_gpu() -> None:

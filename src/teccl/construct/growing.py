@@ -87,7 +87,7 @@ def _nearest(corridor, near_start, near_node, near_link, near, cost, length_weig
     while size:
         i = values[base]
         paid = cost[near_link[i]] + length_weight * far[near_node[i]]
-        if room[near_link[i]] == 0:
+        if room[near_link[i]] <= 0:
             paid = np.inf
         if paid <= keys[base]:
             return paid
