@@ -72,10 +72,15 @@ def test_a_slow_uplink_carries_less():
 
 @pytest.mark.parametrize(
     ("spec", "collective"),
-    [("torus:dims=3x3", "allgather"), ("ndv2:chassis=2", "alltoall"), ("dgx1", "allreduce")],
+    [
+        ("torus:dims=3x3", "allgather"),
+        ("ndv2:chassis=2", "alltoall"),
+        ("dgx1", "allreduce"),
+        ("internal2:chassis=4", "broadcast"),
+    ],
 )
 def test_other_problems_are_left_alone(spec, collective):
-    """Without groups, or with chunks that not all want, there is nothing to plan by groups."""
+    """Without groups, or chunks of each GPU that all want, there is nothing to plan by groups."""
     assert hierarchical_plan(make_instance(spec, collective)) is None
 
 

@@ -1,13 +1,21 @@
 """Laid paths: each leads from its source to its end, and no link is fuller than it has to be."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from tests.construct.small import make_instance
 
+import teccl
 from teccl.construct import paths
 from teccl.construct.corridors import corridors_of, single_corridors
 from teccl.construct.instance import Instance
+from teccl.construct.multicast import Tables
 from teccl.construct.paths import Paths, laid_paths
+from teccl.construct.plan import Plan
+from teccl.construct.symmetry import find_group, symmetric_paths
+from teccl.construct.trees import laid_plan
+from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 
 
 def exchange(made: Instance) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -103,3 +111,39 @@ def test_what_cannot_be_reached_has_no_path():
     }
     made = make_instance(one_way, "alltoall")
     assert laid_paths(made, exchange(made), target=1e6) is None
+
+
+def test_nothing_to_deliver_takes_no_path():
+    """A chunk that is where it is wanted leaves nothing to lay, with whatever limits."""
+    made = make_instance("ring:gpus=3", "alltoall")
+    none = np.zeros(0, dtype=np.int64)
+    found = laid_paths(made, (none, none, none), target=1e6)
+    assert found is not None
+    assert len(found.route) == 0
+    demand = Demand(
+        tenants=(
+            Tenant(
+                collective=Collective.EXPLICIT,
+                size=Fraction(1000),
+                chunks=(ExplicitChunk((0, 1), (1,)),),
+            ),
+        )
+    )
+    assert teccl.solve("dgx1", demand=demand, copy=False).num_sends == 0
+
+
+def test_quotients_are_balanced_too():
+    """Paths laid for one source of a torus load its links as evenly as those laid for all."""
+    made = make_instance("torus:dims=6x6,alpha=0", "alltoall")
+    group = find_group(made.problem.topology)
+    assert group is not None
+    # Each chunk is three hops away on average, and there are four links a GPU.
+    target = 35 * 3.1 / 4 * int(made.hold[0])
+
+    def lay(small: Instance) -> Plan | None:
+        return laid_plan(small, Tables.build(small), target=target, length_weight=1e-6)
+
+    plan = symmetric_paths(made, group, lay)
+    assert plan is not None
+    held = np.bincount(made.routes.res[made.routes.res_start[plan.rows[:, 1]]])
+    assert held.max() <= 32

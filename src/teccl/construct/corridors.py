@@ -122,7 +122,7 @@ def corridors_of(instance: Instance, *, inward: bool) -> Corridors | None:
 
 
 def single_corridors(instance: Instance) -> Corridors:
-    """Return a corridor for each route, for what is found along routes outward."""
+    """Return a corridor for each route, touched by where it begins only: paths need no more."""
     topology, routes = instance.problem.topology, instance.routes
     num, one_each = len(routes), np.arange(len(routes) + 1)
     first, last = routes.link_start[:-1], routes.link_start[1:] - 1
@@ -176,7 +176,10 @@ class Books(NamedTuple):
         ]
         start = np.concatenate([[0], np.cumsum([len(each) for each in held])])
         res = np.array([one for each in held for one in each], dtype=np.int64)
-        link = np.repeat(np.arange(len(held)), np.diff(start))
+        hold = instance.hold[np.repeat(np.arange(len(held)), np.diff(start))].astype(np.float64)
+        if not topology.shared:
+            # Routes of a quotient hold orbits of links, for as long as all of an orbit together.
+            res[routes.links], hold[routes.links] = routes.res, routes.res_hold
         length = (instance.hold + instance.latency).astype(np.float64)
         return Books(
             routes=(
@@ -186,7 +189,7 @@ class Books(NamedTuple):
                 routes.res_hold.astype(np.float64),
             ),
             slots=instance.slots,
-            links=(length, start, res, instance.hold[link] / instance.slots[res]),
+            links=(length, start, res, hold / instance.slots[res]),
             holders=_holders(start, res, instance.num_resources),
         )
 

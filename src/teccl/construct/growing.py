@@ -37,6 +37,17 @@ def _book(route, sign, ways, market):
 
 
 @nb.njit(cache=True)
+def _price_of(route, ways, market):
+    """What the resources of a route cost."""
+    res_start, res, hold = ways
+    price = market[1]
+    paid = 0.0
+    for i in range(res_start[route], res_start[route + 1]):
+        paid += hold[i] * price[res[i]]
+    return paid
+
+
+@nb.njit(cache=True)
 def _cost(link, links, price):
     """What a link costs: its time, and the prices of what it holds."""
     base, start, res, hold = links
@@ -233,8 +244,9 @@ def _grow(root, urgent, wanted, corridors, length, ways, market, length_weight, 
         entry, place = search[1][2], search[1][3]
         for v in _ways_to(urgent, root, wanted, corridors, length, market, search):
             via[v] = entry[v]
-            _book(via[v], 1.0, ways, market)
             far[v] = far[near_node[place[v]]] + length[via[v]]
+            total += length_weight * far[v] + _price_of(via[v], ways, market)
+            _book(via[v], 1.0, ways, market)
             room[near_link[place[v]]] -= 1
             inside[v] = True
             left -= 1

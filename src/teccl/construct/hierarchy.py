@@ -2,8 +2,8 @@
 
 Groups are what the topology calls so: chassis, racks, pods. A chunk goes from its source straight
 to one GPU of each other group, along its rail unless that is busier than others, and on from GPU to
-GPU inside the group. That takes time in proportion to the sends, which is what counts for very many
-GPUs without any symmetry.
+GPU inside the group. That takes little time for each send, which is what counts for very many GPUs
+without any symmetry.
 """
 
 from collections import deque
@@ -18,7 +18,8 @@ def hierarchical_plan(instance: Instance) -> Plan | None:
     """Lay trees for chunks that all members want, by groups; starts are turns, not times.
 
     Turns are such that all members of a group, and all groups, turn to others at equal distances.
-    None where members are in no groups, or not all of a group, or groups, are joined directly.
+    None where members are in no groups or own unlike amounts, or where not all of a group, or not
+    all groups, are joined directly.
     """
     table, routes = instance.problem.chunks, instance.routes
     goals = np.unique(table.destination_set)
@@ -27,7 +28,9 @@ def hierarchical_plan(instance: Instance) -> Plan | None:
     sources = np.array([table.sources(k)[0] for k in range(len(table))])
     members = np.union1d(table.sets[goals[0]], sources)
     groups = _groups(instance, members)
-    if groups is None:
+    # Where few hold everything, all that leaves their groups would have to leave it many times.
+    owned = np.bincount(sources, minlength=instance.problem.topology.num_nodes)[members]
+    if groups is None or owned.min() < owned.max():
         return None
     inner, cross = _inner_trees(instance, groups), _crossings(instance, groups)
     if inner is None or cross is None:
@@ -41,7 +44,7 @@ def hierarchical_plan(instance: Instance) -> Plan | None:
         found, turns = [inner[source]], [np.arange(1, 1 + len(inner[source]))]
         for distance in range(1, len(groups)):
             ways = cross[own, (own + distance) % len(groups)]
-            route = loads.take_least([*ways.get(source, ()), *ways[-1]])
+            route = loads.take(ways.get(source, []), ways[-1])
             tree = inner[int(routes.dst[route])]
             found += [np.array([route]), tree]
             turns.append(distance * longest + np.arange(1 + len(tree)))
@@ -60,6 +63,7 @@ class _Loads:
         self.start, self.res = routes.res_start.tolist(), routes.res.tolist()
         self.hold = (routes.res_hold / instance.slots[routes.res]).tolist()
         self.held = [0.0] * instance.num_resources
+        self.fullest = 0.0
         first = [self.hold[i] for i in self.start[:-1]]
         self.busy = dict.fromkeys(inner, 0.0)
         self.spread = {
@@ -67,9 +71,15 @@ class _Loads:
             for root, tree in inner.items()
         }
 
-    def take_least(self, ways: list[int]) -> int:
-        """Take the first of the routes after which the fullest is least full."""
-        route = min(ways, key=self._after)
+    def take(self, own: list[int], ways: list[int]) -> int:
+        """Take an own route, or of all the one after which the fullest is least full.
+
+        That is only looked for where the own ones would be fuller than any has been so far.
+        """
+        route = min(own, key=self._after, default=ways[0])
+        if not own or self._after(route) > self.fullest:
+            route = min([route, *ways], key=self._after)
+        self.fullest = max(self.fullest, self._after(route))
         for i in range(self.start[route], self.start[route + 1]):
             self.held[self.res[i]] += self.hold[i]
         self.busy[self.dst[route]] += self.spread[self.dst[route]]

@@ -44,6 +44,8 @@ def laid_paths(
     from teccl.construct.wayfinding import lay_paths
 
     chunk, source, destination = deliveries
+    if not len(chunk):
+        return Paths(chunk=chunk, start=np.zeros(1, dtype=np.int64), route=chunk)
     corridors = corridors_of(instance, inward=False) or single_corridors(instance)
     books = Books.of(instance)
     looks = len(corridors.near_node) + len(corridors.far_node)

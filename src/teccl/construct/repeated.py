@@ -80,7 +80,8 @@ LAYING_WORK = 12_000_000
 PASSES = (8, 40)
 # How trees are laid in which no passage serves several outputs, those that go back out otherwise.
 ACROSS = {False: _Laying(0.3, 60.0, 0.98), True: _Laying(30.0, 200.0, 0.98, passes=3, enough=1.007)}
-# How they are laid too where members are slow, which hang near the roots then.
+# How they are laid too where such a share of the members are slow, which hang near the roots then.
+FEW_SLOW = 0.125
 SHORT_ACROSS = ACROSS[True]._replace(length_weight=300.0)
 # GPUs from which on periods of copies are larger and every passage has one output: those of several
 # must find all of them free at once, which is the harder the more there are. With fewer GPUs sums
@@ -192,12 +193,11 @@ def _plan_across(work: _Repetition) -> Plan | None:
     slow = _slow_members(work)
     if not slow:
         return _sums_across(work, ACROSS[True])
-    kinds = [
-        partial(_sums_across, work, SHORT_ACROSS, slow=slow, urgent=slow),
-        partial(_sums_across, work, ACROSS[True], slow=slow),
-    ]
+    kinds = [partial(_sums_across, work, ACROSS[True], slow=slow)]
+    if len(slow) <= FEW_SLOW * work.unit.problem.topology.num_gpus:
+        kinds.append(partial(_sums_across, work, SHORT_ACROSS, slow=slow, urgent=slow))
     plans = [plan for plan in _side_by_side(lambda kind: kind(), kinds) if plan is not None]
-    if plans and len(plans[0].rows) <= FEW_TASKS:
+    if not plans or len(plans[0].rows) <= FEW_TASKS:
         apart = _sums_across(work, ACROSS[True])
         plans += [] if apart is None else [apart]
     return min(plans, key=attrgetter("finish"), default=None)

@@ -9,12 +9,14 @@ from teccl.topology import Topology
 
 # A bound that any plan meets: the first one ends the search.
 _EASY = 2**60
+# GPUs from which on clusters may be planned in ways that need more kernels.
+_MANY_GPUS = 128
 
 
 def load_kernels(problem: Problem) -> None:
     """Compile the kernels that a problem needs, or load them from the cache."""
-    table = problem.chunks
-    if table.reduce.any():
+    table, topology = problem.chunks, problem.topology
+    if table.reduce.any() or (topology.num_switches and topology.num_gpus >= _MANY_GPUS):
         load_all_kernels()
     elif any(len(table.sets[i]) > 1 for i in set(table.destination_set.tolist())):
         _exercise("allgather", _EASY)
