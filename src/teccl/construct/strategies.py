@@ -233,7 +233,7 @@ def _multicasts(instance: Instance, tables: Tables, *, target: int, work: Work) 
             for plan in symmetric_plans(instance, group, runs=runs, seed=work.seed, target=target):
                 best = plan.finish
                 yield plan
-    is_large = deliveries * len(instance.routes) > GREEDY_LOOKS
+    is_large = best == 2**61 and deliveries * len(instance.routes) > GREEDY_LOOKS
     if (is_large or work.level == "thorough") and work.wants_greedy(best, target):
         laid = hierarchical_plan(instance)
         if laid is not None:
