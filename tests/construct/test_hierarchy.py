@@ -41,8 +41,8 @@ def test_chunks_enter_groups_once_and_reach_all(spec):
     assert len(plan.rows) == len(made.problem.chunks) * (num_gpus - 1)
 
 
-def test_rails_are_kept_where_all_are_alike():
-    """On a healthy cluster what crosses goes from a GPU to the one in the same place."""
+def test_crossings_are_shared_where_all_are_alike():
+    """On a healthy cluster every GPU sends what is its own across, so that all send as much."""
     made = make_instance("internal1:chassis=3", "allgather")
     plan = hierarchical_plan(made)
     assert plan is not None
