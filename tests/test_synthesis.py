@@ -26,8 +26,10 @@ from teccl.errors import (
 )
 from teccl.problem import Problem
 from teccl.progress import CancelToken
+from teccl.request import Effort
 from teccl.result import Status
 from teccl.schedule import Schedule
+from teccl.search import COPIED_GAP, MAX_COPIED_SENDS, MAX_SENDS
 from teccl.topology import Topology
 
 RING = "ring:gpus=4"
@@ -107,6 +109,24 @@ def test_max_chunks_limits_what_is_tried():
     """No more chunks than allowed are tried, and that number itself is."""
     result = solve("line:gpus=4", "broadcast", max_chunks=6, **LINE)
     assert [attempt.num_chunks for attempt in result.tried] == [1, 2, 4, 6]
+
+
+def test_symmetry_affords_larger_schedules():
+    result = teccl.solve("dgx-h100:chassis=16", "allgather", size="16MB")
+    sends = result.num_sends
+    assert sends > MAX_SENDS[Effort.NORMAL]
+    assert sends <= MAX_COPIED_SENDS[Effort.NORMAL]
+    assert result.physical_gap <= COPIED_GAP
+    assert not verify(result.schedule)
+
+
+def test_largest_symmetric_schedule_ends_the_search(monkeypatch):
+    monkeypatch.setattr("teccl.search.MAX_SENDS", dict.fromkeys(Effort, 5_000))
+    monkeypatch.setattr("teccl.search.MAX_COPIED_SENDS", dict.fromkeys(Effort, 70_000))
+    monkeypatch.setattr(synthesis, "_polish", lambda search: pytest.fail("polished"))
+    result = teccl.solve("dgx-h100:chassis=8", "allgather", size="64MB")
+    assert [attempt.num_chunks for attempt in result.tried] == [1, 8]
+    assert COPIED_GAP < result.physical_gap < synthesis.LARGE_GAPS[1]
 
 
 def test_given_chunks_are_used():

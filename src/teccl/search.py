@@ -1,6 +1,7 @@
 """Search: the best schedules found so far, and when to stop looking for better ones."""
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -34,11 +35,18 @@ MAX_STALE_COUNTS = 2
 # A gap beyond which more chunks do little about it, unless they close this share of it.
 FAR_GAP = Fraction(1, 10)
 GAP_SHARE = Fraction(1, 20)
-# Processor seconds after the first schedule that cap an effort: the work itself is counted, not
-# timed, and a busy machine should change nothing.
-MAX_SECONDS = {Effort.QUICK: 3.0, Effort.NORMAL: 8.0, Effort.THOROUGH: float("inf")}
+# Processor seconds after the first schedule that cap an effort, ten seconds of two cores for the
+# normal one: the work itself is counted, not timed, and a busy machine should change nothing.
+MAX_SECONDS = {Effort.QUICK: 3.0, Effort.NORMAL: 20.0, Effort.THOROUGH: float("inf")}
 # Sends of the largest schedule that is tried for its chunks: work that is the same everywhere.
 MAX_SENDS = {Effort.QUICK: 20_000, Effort.NORMAL: 100_000, Effort.THOROUGH: 1_000_000}
+# Chunks so few that larger schedules are tried for them too, sends of the largest, and the gap
+# above which they are: with symmetry copies of a few orbits cost little.
+FEW_CHUNKS = 16
+MAX_COPIED_SENDS = {Effort.QUICK: 20_000, Effort.NORMAL: 1_400_000, Effort.THOROUGH: 4_000_000}
+COPIED_GAP = 0.02
+# Collectives with trees over all GPUs.
+TREE_COLLECTIVES = (Collective.ALLGATHER, Collective.REDUCESCATTER, Collective.ALLREDUCE)
 
 
 class SearchStoppedError(Exception):
@@ -259,8 +267,11 @@ class Search:
         if self.request.chunks is not None:
             yield self.request.problem(self.request.chunks)
             return
-        stale, fastest = 0, None
-        for count in self._counts(most or self.most_chunks()):
+        stale, fastest, least = 0, None, 1
+        limit = most or self.most_chunks()
+        for count in self._counts(limit):
+            if count < min(least, limit):
+                continue
             yield self.request.problem(count)
             found = self.best.get(count)
             if found is None:
@@ -271,6 +282,7 @@ class Search:
                 return
             if stale >= MAX_STALE_COUNTS or self._is_largest(found):
                 return
+            least = self._least_useful(found)
 
     def _improves(self, length: int, fastest: int) -> bool:
         """Whether more chunks closed a part of the gap that makes still more worth trying."""
@@ -281,7 +293,52 @@ class Search:
 
     def _is_largest(self, found: Candidate) -> bool:
         """Whether a schedule with twice the chunks would be too large to try."""
-        return 2 * len(found.schedule) > self.most_sends
+        sends, count = 2 * len(found.schedule), 2 * found.schedule.problem.num_chunks
+        if sends <= self.most_sends:
+            return False
+        return (
+            count > FEW_CHUNKS
+            or sends > self.most_copied_sends
+            or self.is_within(COPIED_GAP)
+            or not self.is_symmetric
+        )
+
+    def _least_useful(self, found: Candidate) -> int:
+        """Fewest chunks to try next: of large schedules only those that may close the gap.
+
+        What remains are the ends of a pipeline, which take less time the more chunks there are.
+        """
+        count, sends = found.schedule.problem.num_chunks, len(found.schedule)
+        if not self.target or 2 * sends <= self.most_sends:
+            return 2 * count
+        wanted = math.ceil(math.log2((found.length / self.target - 1) / COPIED_GAP))
+        affordable = math.floor(math.log2(self.most_copied_sends / sends))
+        return count * 2 ** max(1, min(wanted, affordable))
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether symmetry was made use of for as large a schedule as an effort allows."""
+        best = self.incumbent
+        if best is None or 2 * len(best.schedule) <= self.most_copied_sends:
+            return False
+        return self.is_symmetric
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether trees are asked for, of which most may be copies of others."""
+        from teccl.construct.symmetry import find_group
+
+        return self.asks_for_trees and find_group(self.request.topology) is not None
+
+    @property
+    def most_copied_sends(self) -> int:
+        """Sends of the largest schedule worth trying where most of them are copies."""
+        return max(self.most_sends, MAX_COPIED_SENDS[self.request.effort])
+
+    @property
+    def asks_for_trees(self) -> bool:
+        """Whether all tenants ask for collectives with trees over all of their GPUs."""
+        return all(t.collective in TREE_COLLECTIVES for t in self.request.demand.tenants)
 
     @property
     def most_sends(self) -> int:

@@ -58,8 +58,9 @@ NARROW_GAP = 0.004
 # schedules.
 POLISHED_GAP = 0.003
 LARGE_POLISHED_GAP = 0.02
-# Gaps with which clusters without symmetry are done once trees are laid, of one phase and of two.
-LAID_GAPS: dict[int, float] = {1: 0.04, 2: 0.1}
+# Gaps with which large clusters are done, for collectives of one phase and of two: those without
+# symmetry once trees are laid, others once their largest schedules were tried.
+LARGE_GAPS: dict[int, float] = {1: 0.04, 2: 0.1}
 # Auto tries the baselines too where its schedule is small and this far above the bound.
 BASELINE_GAP = 0.01
 # Methods that construct.
@@ -389,12 +390,11 @@ def _construct(search: Search) -> None:
     """
     level = search.request.effort
     is_laid = level is not Effort.QUICK and is_irregular_cluster(search) and _lay_first(search)
-    is_done = (
-        is_laid and level is not Effort.THOROUGH and search.is_within(LAID_GAPS[search.phases])
-    )
+    is_done = is_laid and _is_near_enough(search)
     for problem in () if is_done else search.problems():
         _construct_one(search, problem, Effort.QUICK)
     _refine(search)
+    is_done = is_done or (search.is_exhausted and _is_near_enough(search))
     # What is far off needs trees, however long it took so far.
     search.checkpoint(is_capped=search.is_within(FAR_GAP))
     if level is not Effort.QUICK and search.request.chunks is not None:
@@ -421,6 +421,13 @@ def _construct(search: Search) -> None:
             + (f"drop {remedy}" if remedy else "use --method milp or a baseline")
         )
     search.checkpoint()
+
+
+def _is_near_enough(search: Search) -> bool:
+    """Whether a large cluster's schedule is near enough to the bound for the effort."""
+    if search.request.effort is Effort.THOROUGH:
+        return False
+    return search.is_within(LARGE_GAPS[search.phases])
 
 
 def _lay_first(search: Search) -> bool:

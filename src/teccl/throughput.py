@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from functools import partial
 
-from teccl.demand import Collective
 from teccl.footprint import construction_footprint, free_memory
 from teccl.problem import Problem
 from teccl.search import CHUNK_TOLERANCE, FAR_GAP, Search
@@ -19,8 +18,6 @@ REPEATED_SIZE = 2.7
 # Chunks so few that larger schedules are tried too, and how many sends these may have.
 FEW_REPEATED = 4
 LARGEST_REPEATED = 4_400_000
-# Collectives with trees over all GPUs.
-TREE_COLLECTIVES = (Collective.ALLGATHER, Collective.REDUCESCATTER, Collective.ALLREDUCE)
 # Sends from which on it is said beforehand what a schedule takes.
 ANNOUNCED_SENDS = 200_000
 
@@ -35,16 +32,11 @@ def is_irregular_cluster(search: Search) -> bool:
     from teccl.construct.symmetry import find_group
 
     topology = search.request.topology
-    if search.request.grid or search.request.chunks is not None or not _gathers(search):
+    if search.request.grid or search.request.chunks is not None or not search.asks_for_trees:
         return False
     if not topology.num_switches or topology.num_gpus < MANY_GPUS:
         return False
     return is_joined_by_single_switches(topology) and find_group(topology) is None
-
-
-def _gathers(search: Search) -> bool:
-    """Whether all tenants ask for collectives with trees over all of their GPUs."""
-    return all(t.collective in TREE_COLLECTIVES for t in search.request.demand.tenants)
 
 
 def repeat_trees(search: Search, counts: Sequence[int] | None = None) -> bool:
@@ -119,7 +111,7 @@ def _repeated_counts(search: Search, period: int, most: int) -> list[int]:
     """Counts of chunks for whole periods, most first: the pipeline's ends weigh least there."""
     sends = construction_footprint(search.request.problem(1)).sends
     room = REPEATED_SIZE * search.most_sends / sends
-    if room < FEW_REPEATED and search.request.topology.num_switches and _gathers(search):
+    if room < FEW_REPEATED and search.request.topology.num_switches and search.asks_for_trees:
         room = min(FEW_REPEATED, LARGEST_REPEATED / sends)
     while period > room:
         period //= 2

@@ -109,7 +109,7 @@ def _is_free(route, now, res_start, res, res_offset, slot_start, slot_free):
     return True
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, nogil=True)
 def greedy_multicast(
     has,
     want,

@@ -8,12 +8,11 @@ where a transfer holds several ports at once, all periods are scheduled serially
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from operator import attrgetter, itemgetter
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +21,7 @@ from teccl.construct.instance import Instance, IntArray, without_long_ways
 from teccl.construct.jobs import due_times, justify_serially, schedule_scarce_first
 from teccl.construct.multicast import Tables
 from teccl.construct.plan import Plan, with_starts
+from teccl.construct.side_by_side import side_by_side
 from teccl.construct.tasks import (
     Precedence,
     Tasks,
@@ -35,9 +35,6 @@ from teccl.construct.tasks import (
 from teccl.construct.trees import laid_plan, plan_across
 from teccl.demand import Demand
 from teccl.problem import Problem
-
-_Given = TypeVar("_Given")
-_Made = TypeVar("_Made")
 
 # Trees in a period: enough that whole chunks balance the links to about one per cent. A switched
 # period is not repeated in time, so that more trees cost no latency, and the more GPUs the better.
@@ -196,7 +193,7 @@ def _plan_across(work: _Repetition) -> Plan | None:
     kinds = [partial(_sums_across, work, ACROSS[True], slow=slow)]
     if len(slow) <= FEW_SLOW * work.unit.problem.topology.num_gpus:
         kinds.append(partial(_sums_across, work, SHORT_ACROSS, slow=slow, urgent=slow))
-    plans = [plan for plan in _side_by_side(lambda kind: kind(), kinds) if plan is not None]
+    plans = [plan for plan in side_by_side(lambda kind: kind(), kinds) if plan is not None]
     if not plans or len(plans[0].rows) <= FEW_TASKS:
         apart = _sums_across(work, ACROSS[True])
         plans += [] if apart is None else [apart]
@@ -264,7 +261,7 @@ def _switched_plan(work: _Repetition) -> Plan | None:
         trees = _trees(work, tables, laying)
         return None if trees is None else (_fullest(work.unit, trees), trees)
 
-    found = [each for each in _side_by_side(lay, SWITCHED_LAYINGS) if each is not None]
+    found = [each for each in side_by_side(lay, SWITCHED_LAYINGS) if each is not None]
     if not found:
         return None
     balanced = [trees for load, trees in found if load <= BALANCED * work.goal]
@@ -280,7 +277,7 @@ def _switched_plan(work: _Repetition) -> Plan | None:
         work.checkpoint()
         turns = _Turns.of(work, trees)
         parts = sorted({turns.parts(gathered) for gathered in GATHERED})
-        found_starts = _side_by_side(partial(turns.starts, rounds=1), parts)
+        found_starts = side_by_side(partial(turns.starts, rounds=1), parts)
         tries += [
             (finish_time(turns.tasks, start), turns, part, start)
             for part, start in zip(parts, found_starts, strict=True)
@@ -289,12 +286,6 @@ def _switched_plan(work: _Repetition) -> Plan | None:
             break
     _, turns, part, start = min(tries, key=itemgetter(0))
     return turns.plan(turns.starts(part, rounds=JUSTIFICATIONS - 1, known=start))
-
-
-def _side_by_side(function: Callable[[_Given], _Made], given: Sequence[_Given]) -> list[_Made]:
-    """Call a function that spends its time in compiled code for several arguments, on two cores."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        return list(pool.map(function, given))
 
 
 def _trees(work: _Repetition, tables: Tables, laying: _Laying) -> Plan | None:

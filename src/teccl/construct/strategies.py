@@ -14,6 +14,7 @@ from teccl.construct.multicast import Tables, greedy
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.restricted import delivery_paths, path_plan, rigid_plans
 from teccl.construct.reversal import can_reverse, reducing_switches, reversed_plan
+from teccl.construct.side_by_side import side_by_side
 from teccl.construct.symmetry import (
     find_group,
     is_symmetric_demand,
@@ -40,6 +41,8 @@ from teccl.problem import ChunkTable, Problem
 GREEDY_WORK = {"quick": 30_000, "normal": 120_000, "thorough": 12_000_000}
 # Deliveries times routes beyond which greedy runs take so long that groups are planned first.
 GREEDY_LOOKS = 2_000_000_000
+# Deliveries from which on both halves of an AllReduce are constructed at a time.
+LARGE_HALVES = 200_000
 # Tasks that list scheduling may place in all.
 LISTING_WORK = {"quick": 20_000, "normal": 300_000, "thorough": 8_000_000}
 # Runs in a quotient that are always made: one for each of its variants.
@@ -304,11 +307,14 @@ def composed_allreduce(instance: Instance, *, target: int, work: Work) -> Iterat
     scatter = _phase(instance, Collective.REDUCESCATTER)
     gather = _phase(instance, Collective.ALLGATHER)
     goal = target // 2
-    gathers = _multicasts(gather, Tables.build(gather), target=goal, work=work)
-    second = min(gathers, key=lambda plan: plan.finish, default=None)
+    firsts = _reversed(scatter, target=goal, work=work)
+    seconds = _multicasts(gather, Tables.build(gather), target=goal, work=work)
+    if num_deliveries(gather.problem) >= LARGE_HALVES:
+        firsts, seconds = map(iter, side_by_side(list, [firsts, seconds]))
+    second = min(seconds, key=lambda plan: plan.finish, default=None)
     if second is None:
         return
-    for first in _reversed(scatter, target=goal, work=work):
+    for first in firsts:
         plan = _one_after_another(first, second)
         yield plan
         placed = _replayed(instance, plan)
