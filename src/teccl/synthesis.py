@@ -52,6 +52,9 @@ Method = Callable[[Search], None]
 
 # A method that is farther behind than this and gains less by more chunks is tried no longer.
 PROMISING_GAIN = 0.05
+# Times the best finish beyond which chunks do not help trees over all GPUs, whose every link is
+# busy with whole blocks already.
+HOPELESS = 4
 # A gap below which narrower cuts are not looked for, and only one count is polished.
 NARROW_GAP = 0.004
 # Gaps below which counts of chunks are not tried again with more effort, the latter for large
@@ -370,23 +373,18 @@ def _is_optimal(search: Search, best: Candidate, bound: BoundSummary | None) -> 
 def _auto(search: Search) -> None:
     """Start from what is given, construct, and try the baselines where that leaves a gap."""
     _restart(search)
-    _construct(search)
-    best = search.incumbent
+    _construct(search, others=_useful_baselines)
     if search.request.grid:
         from teccl.models.exact import close_gap
 
         close_gap(search)
-        return
-    if best is None or search.target is None:
-        return
-    if best.length > search.target * (1 + BASELINE_GAP) and len(best.schedule) <= LARGE_SENDS:
-        _baselines(search)
 
 
-def _construct(search: Search) -> None:
+def _construct(search: Search, *, others: Method | None = None) -> None:
     """Construct schedules with more and more chunks, then try harder with the best counts.
 
-    Large clusters without symmetry begin with balanced trees instead.
+    Large clusters without symmetry begin with balanced trees instead. Before more effort is made
+    `others` are tried, which may take less.
     """
     level = search.request.effort
     is_laid = level is not Effort.QUICK and is_irregular_cluster(search) and _lay_first(search)
@@ -395,6 +393,8 @@ def _construct(search: Search) -> None:
         _construct_one(search, problem, Effort.QUICK)
     _refine(search)
     is_done = is_done or (search.is_exhausted and _is_near_enough(search))
+    if others is not None and not is_done:
+        others(search)
     # What is far off needs trees, however long it took so far.
     search.checkpoint(is_capped=search.is_within(FAR_GAP))
     if level is not Effort.QUICK and search.request.chunks is not None:
@@ -495,6 +495,14 @@ def _construction_target(search: Search, grid: TimeGrid | None) -> int:
     return math.ceil(target if grid is None else target / (grid.epoch * PICOSECONDS))
 
 
+def _useful_baselines(search: Search) -> None:
+    """Try the baselines where a gap is left and schedules are small."""
+    if search.request.grid or not search.best or search.is_within(BASELINE_GAP):
+        return
+    if construction_footprint(search.request.problem(1)).sends <= LARGE_SENDS:
+        _baselines(search)
+
+
 def _baselines(search: Search) -> None:
     """Try every baseline that serves the problem, with more and more chunks."""
     names: list[str] | None = None
@@ -506,16 +514,20 @@ def _baselines(search: Search) -> None:
             search.checkpoint()
             with contextlib.suppress(MethodError):
                 found[name] = search.offer(build_baseline(name, problem))
-        names = [name for name in names if _is_promising(name, found, before)]
+        names = [name for name in names if _is_promising(search, name, found, before)]
         before = found
 
 
-def _is_promising(name: str, found: Mapping[str, int], before: Mapping[str, int]) -> bool:
+def _is_promising(
+    search: Search, name: str, found: Mapping[str, int], before: Mapping[str, int]
+) -> bool:
     """Whether a method may win with more chunks: it is near the best or still gains by them."""
     if name not in found:
         return False
+    if search.asks_for_trees and found[name] > HOPELESS * search.fastest:
+        return False
     gains = name not in before or found[name] < (1 - PROMISING_GAIN) * before[name]
-    return gains or found[name] <= (1 + PROMISING_GAIN) * min(found.values())
+    return gains or found[name] <= (1 + PROMISING_GAIN) * search.fastest
 
 
 def _restart(search: Search) -> None:
