@@ -29,7 +29,7 @@ from teccl.progress import CancelToken
 from teccl.request import Effort
 from teccl.result import Status
 from teccl.schedule import Schedule
-from teccl.search import COPIED_GAP, MAX_COPIED_SENDS, MAX_SENDS
+from teccl.search import COPIED_GAP, MAX_COPIED_WORK, MAX_SENDS
 from teccl.topology import Topology
 
 RING = "ring:gpus=4"
@@ -115,14 +115,14 @@ def test_symmetry_affords_larger_schedules():
     result = teccl.solve("dgx-h100:chassis=16", "allgather", size="16MB")
     sends = result.num_sends
     assert sends > MAX_SENDS[Effort.NORMAL]
-    assert sends <= MAX_COPIED_SENDS[Effort.NORMAL]
+    assert sends * result.num_chunks <= MAX_COPIED_WORK[Effort.NORMAL]
     assert result.physical_gap <= COPIED_GAP
     assert not verify(result.schedule)
 
 
 def test_largest_symmetric_schedule_ends_the_search(monkeypatch):
     monkeypatch.setattr("teccl.search.MAX_SENDS", dict.fromkeys(Effort, 5_000))
-    monkeypatch.setattr("teccl.search.MAX_COPIED_SENDS", dict.fromkeys(Effort, 70_000))
+    monkeypatch.setattr("teccl.search.MAX_COPIED_WORK", dict.fromkeys(Effort, 600_000))
     monkeypatch.setattr(synthesis, "_polish", lambda search: pytest.fail("polished"))
     result = teccl.solve("dgx-h100:chassis=8", "allgather", size="64MB")
     assert [attempt.num_chunks for attempt in result.tried] == [1, 8]

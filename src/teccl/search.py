@@ -35,16 +35,15 @@ MAX_STALE_COUNTS = 2
 # A gap beyond which more chunks do little about it, unless they close this share of it.
 FAR_GAP = Fraction(1, 10)
 GAP_SHARE = Fraction(1, 20)
-# Processor seconds after the first schedule that cap an effort, ten seconds of two cores for the
-# normal one: the work itself is counted, not timed, and a busy machine should change nothing.
-MAX_SECONDS = {Effort.QUICK: 3.0, Effort.NORMAL: 20.0, Effort.THOROUGH: float("inf")}
+# Processor seconds after the first schedule that cap an effort: the work itself is counted, not
+# timed, and a busy machine should change nothing.
+MAX_SECONDS = {Effort.QUICK: 3.0, Effort.NORMAL: 10.0, Effort.THOROUGH: float("inf")}
 # Sends of the largest schedule that is tried for its chunks: work that is the same everywhere.
 MAX_SENDS = {Effort.QUICK: 20_000, Effort.NORMAL: 100_000, Effort.THOROUGH: 1_000_000}
-# Chunks so few that larger schedules are tried for them too, sends of the largest, and the gap
-# above which they are: with symmetry copies of a few orbits cost little.
-FEW_CHUNKS = 16
-MAX_COPIED_SENDS = {Effort.QUICK: 20_000, Effort.NORMAL: 1_400_000, Effort.THOROUGH: 4_000_000}
+# With symmetry copies cost little, and larger schedules are tried where a gap above this is left:
+# how many sends times chunks these may have, since the chunks of one orbit compete for each send.
 COPIED_GAP = 0.02
+MAX_COPIED_WORK = {Effort.QUICK: 0, Effort.NORMAL: 2_800_000, Effort.THOROUGH: 16_000_000}
 # Collectives with trees over all GPUs.
 TREE_COLLECTIVES = (Collective.ALLGATHER, Collective.REDUCESCATTER, Collective.ALLREDUCE)
 
@@ -293,33 +292,33 @@ class Search:
 
     def _is_largest(self, found: Candidate) -> bool:
         """Whether a schedule with twice the chunks would be too large to try."""
-        sends, count = 2 * len(found.schedule), 2 * found.schedule.problem.num_chunks
-        if sends <= self.most_sends:
+        if 2 * len(found.schedule) <= self.most_sends:
             return False
-        return (
-            count > FEW_CHUNKS
-            or sends > self.most_copied_sends
-            or self.is_within(COPIED_GAP)
-            or not self.is_symmetric
-        )
+        return self._doublings(found) < 1 or self.is_within(COPIED_GAP) or not self.is_symmetric
+
+    def _doublings(self, found: Candidate) -> int:
+        """How often chunks may double until there is too much work in copying a schedule's like."""
+        work = len(found.schedule) * found.schedule.problem.num_chunks
+        most = self.phases * MAX_COPIED_WORK[self.request.effort]
+        # Twice the chunks are twice the sends.
+        return ((most // max(1, work)).bit_length() - 1) // 2
 
     def _least_useful(self, found: Candidate) -> int:
         """Fewest chunks to try next: of large schedules only those that may close the gap.
 
         What remains are the ends of a pipeline, which take less time the more chunks there are.
         """
-        count, sends = found.schedule.problem.num_chunks, len(found.schedule)
-        if not self.target or 2 * sends <= self.most_sends:
+        count = found.schedule.problem.num_chunks
+        if not self.target or 2 * len(found.schedule) <= self.most_sends:
             return 2 * count
         wanted = math.ceil(math.log2((found.length / self.target - 1) / COPIED_GAP))
-        affordable = math.floor(math.log2(self.most_copied_sends / sends))
-        return count * 2 ** max(1, min(wanted, affordable))
+        return count * 2 ** max(1, min(wanted, self._doublings(found)))
 
     @property
     def is_exhausted(self) -> bool:
         """Whether symmetry was made use of for as large a schedule as an effort allows."""
         best = self.incumbent
-        if best is None or 2 * len(best.schedule) <= self.most_copied_sends:
+        if best is None or len(best.schedule) <= self.most_sends or self._doublings(best) > 0:
             return False
         return self.is_symmetric
 
@@ -329,11 +328,6 @@ class Search:
         from teccl.construct.symmetry import find_group
 
         return self.asks_for_trees and find_group(self.request.topology) is not None
-
-    @property
-    def most_copied_sends(self) -> int:
-        """Sends of the largest schedule worth trying where most of them are copies."""
-        return max(self.most_sends, MAX_COPIED_SENDS[self.request.effort])
 
     @property
     def asks_for_trees(self) -> bool:

@@ -65,7 +65,7 @@ def test_time_left_is_the_nearest_limit():
 
 def test_limits_are_those_of_the_request():
     """Only auto has an effort, and thorough has no end."""
-    assert _limits({}) == (None, 20.0)
+    assert _limits({}) == (None, 10.0)
     assert _limits({"effort": "quick", "time_limit": "1min"}) == (60.0, 3.0)
     assert _limits({"effort": "thorough"}) == (None, None)
     assert _limits({"method": "ring"}) == (None, None)
