@@ -64,8 +64,9 @@ LARGE_POLISHED_GAP = 0.02
 # Gaps with which large clusters are done, for collectives of one phase and of two: those without
 # symmetry once trees are laid, others once their largest schedules were tried.
 LARGE_GAPS: dict[int, float] = {1: 0.04, 2: 0.1}
-# Auto tries the baselines too where its schedule is small and this far above the bound.
-BASELINE_GAP = 0.01
+# Auto tries the baselines too where its schedule is small and this far above the bound, with one
+# phase and with two: a baseline that loses no time between them is hard to match.
+BASELINE_GAPS: dict[int, float] = {1: 0.01, 2: 0.001}
 # Methods that construct.
 CONSTRUCTIONS = ("auto", "construct")
 # Sends beyond which a schedule is large: only its best count of chunks is tried again.
@@ -497,7 +498,7 @@ def _construction_target(search: Search, grid: TimeGrid | None) -> int:
 
 def _useful_baselines(search: Search) -> None:
     """Try the baselines where a gap is left and schedules are small."""
-    if search.request.grid or not search.best or search.is_within(BASELINE_GAP):
+    if search.request.grid or not search.best or search.is_within(BASELINE_GAPS[search.phases]):
         return
     if construction_footprint(search.request.problem(1)).sends <= LARGE_SENDS:
         _baselines(search)

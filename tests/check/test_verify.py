@@ -10,7 +10,7 @@ import teccl
 from teccl.check import ViolationKind, _parallel, simulate, verify
 from teccl.check.violation import MAX_PER_KIND
 from teccl.errors import VerificationError
-from teccl.schedule.model import Schedule, send_array
+from teccl.schedule.model import BoundSummary, Schedule, send_array
 
 LINE = net("a b c", "a-b, b-c")
 PS = Fraction(1, US)
@@ -286,6 +286,15 @@ def test_the_stated_finish_is_the_last_arrival():
     problem = task(net("a b", "a>b 1 2"), wants(([0], [1])))
     assert kinds(plan(problem, (0, "a>b", 0), claim=3)) == set()
     assert kinds(plan(problem, (0, "a>b", 0), claim=3 + PS)) == {"wrong-finish"}
+
+
+def test_a_bound_above_the_finish_is_wrong():
+    """A schedule cannot be better than it says that any can be."""
+    problem = task(net("a b", "a>b 1 2"), wants(([0], [1])))
+    schedule = plan(problem, (0, "a>b", 0))
+    good = BoundSummary(physical_ps=3 * US, certificate="the only link")
+    assert kinds(replace(schedule, bound=good)) == set()
+    assert kinds(replace(schedule, bound=replace(good, physical_ps=4 * US))) == {"wrong-bound"}
 
 
 def test_a_violation_names_chunk_link_and_time():

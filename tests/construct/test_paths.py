@@ -147,3 +147,26 @@ def test_quotients_are_balanced_too():
     assert plan is not None
     held = np.bincount(made.routes.res[made.routes.res_start[plan.rows[:, 1]]])
     assert held.max() <= 32
+
+
+def test_parallel_ways_are_spread_over_all_spines():
+    """Of sixteen equal ways four are kept, so that every link of a layer is on as many."""
+    made = make_instance("fat-tree:k=8", "alltoall")
+    topology = made.problem.topology
+    ways = np.bincount(made.routes.links, minlength=topology.num_links)
+    names = [topology.link_name(e) for e in range(topology.num_links)]
+    to_core = [e for e, name in enumerate(names) if "core" in name]
+    to_edge = [e for e, name in enumerate(names) if "edge" in name and "aggregation" in name]
+    assert len(set(ways[to_core])) == 1
+    assert len(set(ways[to_edge])) == 1
+
+
+def test_large_exchanges_go_without_relays(monkeypatch):
+    """Where each delivery has a way of its own no GPU forwards, and no link is overloaded."""
+    made = make_instance("fat-tree:k=4", "alltoall")
+    target = 15.0 * float(made.hold.max())
+    monkeypatch.setattr(paths, "PASS_WORK", 1)
+    found = laid_paths(made, exchange(made), target=target)
+    assert found is not None
+    assert (np.diff(found.start) == 1).all()
+    assert fullest(made, found) <= 1.01 * target

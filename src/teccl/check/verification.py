@@ -77,6 +77,7 @@ def _judge_time(schedule: Schedule, sends: Sends, transfers: Transfers) -> Findi
     check_delivery(sends, timeline, findings)
     _check_order(sends, transfers, timeline, findings)
     _check_finish(schedule, timeline, findings)
+    _check_bound(schedule, timeline, findings)
     return findings
 
 
@@ -110,6 +111,18 @@ def _check_finish(schedule: Schedule, timeline: Timeline, findings: Findings) ->
         detail = f"states a finish of {timeline.show(claimed)}; it is {timeline.show(finish)}"
         time_s = timeline.seconds(finish)
         findings.add(ViolationKind.WRONG_FINISH, f"the schedule {detail}", time_s=time_s)
+
+
+def _check_bound(schedule: Schedule, timeline: Timeline, findings: Findings) -> None:
+    """Check that a schedule does not finish earlier than it says that any schedule can."""
+    if schedule.bound is None:
+        return
+    bound, finish = schedule.bound.physical_ps, int(timeline.arrival.max(initial=0))
+    # Every send may be rounded by a picosecond.
+    if bound > finish + len(schedule):
+        detail = f"nothing ends before {timeline.show(bound)}; it ends at {timeline.show(finish)}"
+        time_s = timeline.seconds(finish)
+        findings.add(ViolationKind.WRONG_BOUND, f"the schedule states that {detail}", time_s=time_s)
 
 
 def _message(violations: tuple[Violation, ...]) -> str:

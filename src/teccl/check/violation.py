@@ -37,6 +37,7 @@ class ViolationKind(StrEnum):
     UNMET_DEMAND = "unmet-demand"
     BUFFER_EXCEEDED = "buffer-exceeded"
     WRONG_FINISH = "wrong-finish"
+    WRONG_BOUND = "wrong-bound"
 
     GRID_CAPACITY = "grid-capacity"
     GRID_SHARED_CAPACITY = "grid-shared-capacity"

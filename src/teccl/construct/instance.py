@@ -245,9 +245,10 @@ def _ways_from(
                     found.setdefault(node, []).append((*way, e))
         frontier = []
         for node, options in found.items():
-            # Rotate, so that different sources prefer different spines among equal ways.
-            turn = source % len(options)
-            kept = (options[turn:] + options[:turn])[:MAX_PARALLEL_WAYS]
+            # Different sources should prefer different spines among equal ways. Where all are kept
+            # up to a switch their order must stay: turned again behind it, some would never lead.
+            turns = len(options) > MAX_PARALLEL_WAYS or not is_switch[node]
+            kept = _spread(options, source if turns else 0)
             if is_switch[node]:
                 entered.add(node)
                 frontier += kept
@@ -255,6 +256,13 @@ def _ways_from(
                 ways[node] = kept
         switches += 1
     return [way for node in sorted(ways) for way in ways[node]]
+
+
+def _spread(options: list[tuple[int, ...]], turn: int) -> list[tuple[int, ...]]:
+    """Keep a few ways far from each other in a list, whose neighbours share most of their links."""
+    count = len(options)
+    kept = min(count, MAX_PARALLEL_WAYS)
+    return [options[(turn + i * count // kept) % count] for i in range(kept)]
 
 
 def _strongly_connected(problem: Problem, ways: Sequence[tuple[int, ...]]) -> bool:

@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from teccl.construct.corridors import Books, corridors_of, single_corridors
-from teccl.construct.instance import Instance, IntArray
+from teccl.construct.instance import Instance, IntArray, concatenated_ranges
 
 # Ends of corridors that a pass over all paths may look at. Where that is not enough for one search
 # each, paths of one source are laid in batches, along one tree of cheapest paths.
 PASS_WORK = 200_000_000
+# How much more than the target the fullest resource may hold for paths without relays to do.
+DIRECT_TOLERANCE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +48,20 @@ def laid_paths(
     chunk, source, destination = deliveries
     if not len(chunk):
         return Paths(chunk=chunk, start=np.zeros(1, dtype=np.int64), route=chunk)
-    corridors = corridors_of(instance, inward=False) or single_corridors(instance)
     books = Books.of(instance)
-    looks = len(corridors.near_node) + len(corridors.far_node)
+    corridors = corridors_of(instance, inward=False)
+    if corridors is None:
+        corridors = single_corridors(instance)
+    looks = len(chunk) * (len(corridors.near_node) + len(corridors.far_node))
+    if stretch == np.inf and looks > PASS_WORK:
+        weights = (length_weight, target, steepness, passes, seed)
+        paths = _direct_paths(instance, books, deliveries, weights)
+        if paths is not None:
+            return paths
     start, route, peak = lay_paths(
         source,
         destination,
-        max(1, len(chunk) * looks // PASS_WORK),
+        max(1, looks // PASS_WORK),
         books.routes,
         books.slots,
         books.links,
@@ -65,3 +74,34 @@ def laid_paths(
         stretch,
     )
     return Paths(chunk=chunk, start=start, route=route) if np.isfinite(peak) else None
+
+
+def _direct_paths(
+    instance: Instance,
+    books: Books,
+    deliveries: tuple[IntArray, IntArray, IntArray],
+    weights: tuple[float, float, float, int, int],
+) -> Paths | None:
+    """Choose a route for every delivery, without relays; None where that overloads something.
+
+    Parameters
+    ----------
+    weights
+        Price of time, target, steepness, passes and seed.
+    """
+    from teccl.construct.wayfinding import choose_routes
+
+    chunk, source, destination = deliveries
+    routes, num_nodes = instance.routes, instance.problem.topology.num_nodes
+    ends = routes.src * num_nodes + routes.dst
+    by_ends = np.argsort(ends, kind="stable")
+    wanted = source * num_nodes + destination
+    begin, end = (np.searchsorted(ends[by_ends], wanted, side) for side in ("left", "right"))
+    if (begin == end).any():
+        return None
+    option = by_ends[concatenated_ranges(begin, end)]
+    option_start = np.concatenate([[0], np.cumsum(end - begin)])
+    route, peak = choose_routes(option_start, option, books.routes, books.slots, *weights)
+    if peak > weights[1] * (1 + DIRECT_TOLERANCE):
+        return None
+    return Paths(chunk=chunk, start=np.arange(len(chunk) + 1), route=route)

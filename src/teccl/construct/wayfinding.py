@@ -288,3 +288,45 @@ def lay_paths(
         for k in range(num):
             first[k], last[k] = starts[k], starts[k + 1]
     return best_starts, best_routes, best_load
+
+
+@nb.njit(cache=True, nogil=True)
+def choose_routes(begin, option, routes, slots, length_weight, target, steepness, passes, seed):
+    """Choose one of its own routes for every path so that the fullest resource is least full.
+
+    Returns the routes, and the load of the fullest resource.
+    """
+    route_length, res_start, res, res_hold = routes
+    load = np.zeros(len(slots), dtype=np.float64)
+    price = np.full(len(slots), price_of(0.0, target, steepness))
+    hold = np.empty(len(res), dtype=np.float64)
+    for i in range(len(res)):
+        hold[i] = res_hold[i] / slots[res[i]]
+    market = load, price, target, steepness
+    num = len(begin) - 1
+    first, last = np.arange(num), np.arange(1, num + 1)
+    chosen = np.full(num, -1)
+    best, best_load = chosen.copy(), np.inf
+    state = np.uint64(seed * 2654435761 + 88172645463325252)
+    for iteration in range(passes):
+        turns = np.arange(num)
+        if iteration > 0:
+            turns = _overloaded(turns, first, last, chosen, res_start, res, load, target)
+        state = shuffle(turns, state)
+        for k in turns:
+            if iteration > 0:
+                _charge(k, k + 1, chosen, -1.0, res_start, res, hold, market)
+            least = np.inf
+            for j in range(begin[k], begin[k + 1]):
+                r = option[j]
+                cost = length_weight * route_length[r]
+                for i in range(res_start[r], res_start[r + 1]):
+                    cost += hold[i] * price[res[i]]
+                if cost < least:
+                    least, chosen[k] = cost, r
+            _charge(k, k + 1, chosen, 1.0, res_start, res, hold, market)
+        if load.max() < best_load * (1 - 1e-9):
+            best, best_load = chosen.copy(), load.max()
+        if len(turns) == 0:
+            break
+    return best, best_load
