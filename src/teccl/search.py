@@ -19,6 +19,7 @@ from teccl.timegrid import TimeGrid
 from teccl.units import PICOSECONDS
 
 if TYPE_CHECKING:
+    from teccl.check.replay import Replay
     from teccl.construct.instance import Instance
     from teccl.construct.plan import Plan
 
@@ -201,8 +202,15 @@ class Search:
         except ScheduleError as reason:
             # Our own schedules keep the rules; a user has done nothing wrong here.
             raise VerificationError(f"{schedule.method} made a wrong schedule: {reason}") from None
+        return self.offer_replay(replay, epochs=epochs, grid=grid)
+
+    def offer_replay(
+        self, replay: "Replay", *, epochs: int | None = None, grid: TimeGrid | None = None
+    ) -> int:
+        """Offer a schedule whose times are as early as its order allows, as `offer` does others."""
+        schedule = replay.schedule
         candidate = Candidate(
-            schedule=replay.schedule,
+            schedule=schedule,
             finish_ps=int(replay.finish_ps),
             tenant_finish_ps=tuple(int(finish) for finish in replay.tenant_finish_ps),
             epochs=epochs,

@@ -373,19 +373,30 @@ def _is_optimal(search: Search, best: Candidate, bound: BoundSummary | None) -> 
 
 def _auto(search: Search) -> None:
     """Start from what is given, construct, and try the baselines where that leaves a gap."""
-    _restart(search)
-    _construct(search, others=_useful_baselines)
+    start = _usable_start(search)
+    # A small schedule is made anew sooner than another is replayed and judged.
+    is_early = search.request.time_limit_s is not None or len(start or ()) > LARGE_SENDS
+    if start is not None and is_early:
+        _replay(search, start)
+
+    def others(*, is_done: bool) -> None:
+        if start is not None and not is_early:
+            _replay(search, start)
+        if not is_done:
+            _useful_baselines(search)
+
+    _construct(search, others=others)
     if search.request.grid:
         from teccl.models.exact import close_gap
 
         close_gap(search)
 
 
-def _construct(search: Search, *, others: Method | None = None) -> None:
+def _construct(search: Search, *, others: Callable[..., None] | None = None) -> None:
     """Construct schedules with more and more chunks, then try harder with the best counts.
 
     Large clusters without symmetry begin with balanced trees instead. Before more effort is made
-    `others` are tried, which may take less.
+    `others` are tried, which may take less; they are told whether any is still needed.
     """
     level = search.request.effort
     is_laid = level is not Effort.QUICK and is_irregular_cluster(search) and _lay_first(search)
@@ -394,8 +405,8 @@ def _construct(search: Search, *, others: Method | None = None) -> None:
         _construct_one(search, problem, Effort.QUICK)
     _refine(search)
     is_done = is_done or (search.is_exhausted and _is_near_enough(search))
-    if others is not None and not is_done:
-        others(search)
+    if others is not None:
+        others(is_done=is_done)
     # What is far off needs trees, however long it took so far.
     search.checkpoint(is_capped=search.is_within(FAR_GAP))
     if level is not Effort.QUICK and search.request.chunks is not None:
@@ -531,45 +542,76 @@ def _is_promising(
     return gains or found[name] <= (1 + PROMISING_GAIN) * search.fastest
 
 
-def _restart(search: Search) -> None:
-    """Offer the schedule that the user gave to start from, if its order still works."""
+def _usable_start(search: Search) -> Schedule | None:
+    """Return the schedule that the user gave to start from, if its order may still work."""
     start = search.request.from_schedule
     if start is None:
-        return
+        return None
+    obstacle = _difference(search.request, _restarted(search, start), start)
+    if obstacle is not None:
+        search.report("restart", f"starting anew: {obstacle}")
+        return None
+    return start
+
+
+def _restarted(search: Search, start: Schedule) -> Problem:
+    """Return the problem that a schedule to start from must solve."""
+    return search.request.problem(search.request.chunks or start.problem.num_chunks)
+
+
+def _replay(search: Search, start: Schedule) -> None:
+    """Offer a schedule to start from, in the times that its order takes now."""
     from teccl.check import simulate, verify
 
-    problem = search.request.problem(search.request.chunks or start.problem.num_chunks)
-    obstacle = _difference(search.request, problem, start) or _congestion(search, problem, start)
+    problem = _restarted(search, start)
+    obstacle = _congestion(search, problem, start)
     if obstacle is not None:
         search.report("restart", f"starting anew: {obstacle}")
         return
     try:
-        schedule = simulate(start, topology=problem.topology).schedule
+        replay = simulate(start, topology=problem.topology)
     except ScheduleError as reason:
         search.report("restart", f"starting anew: {reason}")
         return
-    if verify(schedule):
+    if search.best and replay.finish_ps > search.fastest:
+        search.report("restart", "starting anew: the schedule is slower than a new one")
+    elif verify(replay.schedule):
         search.report("restart", "starting anew: the schedule does not fit the problem any more")
     else:
-        search.offer(schedule)
+        search.offer_replay(replay)
 
 
 def _congestion(search: Search, problem: Problem, start: Schedule) -> str | None:
-    """Say which link makes a large schedule's order far too slow now; None if none does.
+    """Say why a schedule's order is too slow to be of use; None if nothing shows that it is.
 
-    What a link carries takes its time in whatever order; replaying a large schedule to learn that
-    its order is of no use could take as long as making a new one.
+    What a link carries takes its time in whatever order, and no order is faster on slower links.
+    Replaying a schedule to learn that it is of no use could take as long as making a new one.
     """
-    if search.target is None or len(start) <= LARGE_SENDS or problem.topology.has_profiles:
+    if search.target is None or problem.topology.has_profiles:
         return None
+    if not search.best and len(start) <= LARGE_SENDS:
+        return None
+    most = search.fastest if search.best else search.target * (1 + FAR_GAP)
+    finish = start.claimed_finish_ps
+    if finish is not None and finish > most and _is_nowhere_faster(problem, start.problem):
+        return f"its order takes at least {display_time(finish / PICOSECONDS)}"
     sizes = problem.chunks.size_index[start.sends["chunk"]]
     held_ps = problem.transmission_ps[start.sends["link"], sizes]
     load_ps = np.bincount(start.sends["link"], weights=held_ps)
     busiest = int(load_ps.argmax())
-    if load_ps[busiest] <= search.target * (1 + FAR_GAP):
+    if load_ps[busiest] <= most:
         return None
     name = problem.topology.link_name(busiest)
     return f"its order takes link {name} at least {display_time(load_ps[busiest] / PICOSECONDS)}"
+
+
+def _is_nowhere_faster(problem: Problem, other: Problem) -> bool:
+    """Whether every link takes a chunk at least as long as in another problem on the same links."""
+    if other.topology.has_profiles or problem.topology.shared != other.topology.shared:
+        return False
+    slower = problem.transmission_ps >= other.transmission_ps
+    later = problem.topology.alpha_ps >= other.topology.alpha_ps
+    return bool(slower.all() and later.all())
 
 
 def _difference(request: Request, problem: Problem, start: Schedule) -> str | None:
@@ -620,7 +662,9 @@ def _warm_start(search: Search) -> Candidate | None:
     )
     with contextlib.suppress(MethodError):
         try:
-            _restart(side)
+            start = _usable_start(side)
+            if start is not None:
+                _replay(side, start)
             _construct(side)
         except SearchStoppedError as stop:
             if not side.best:
