@@ -45,6 +45,8 @@ MAX_SENDS = {Effort.QUICK: 20_000, Effort.NORMAL: 100_000, Effort.THOROUGH: 1_00
 # how many sends times chunks these may have, since the chunks of one orbit compete for each send.
 COPIED_GAP = 0.02
 MAX_COPIED_WORK = {Effort.QUICK: 0, Effort.NORMAL: 2_800_000, Effort.THOROUGH: 16_000_000}
+# GPUs for each shift of a group that is large enough for that.
+MANY_COPIES = 8
 # Collectives with trees over all GPUs.
 TREE_COLLECTIVES = (Collective.ALLGATHER, Collective.REDUCESCATTER, Collective.ALLREDUCE)
 
@@ -335,7 +337,10 @@ class Search:
         """Whether trees are asked for, of which most may be copies of others."""
         from teccl.construct.symmetry import find_group
 
-        return self.asks_for_trees and find_group(self.request.topology) is not None
+        if not self.asks_for_trees:
+            return False
+        group = find_group(self.request.topology)
+        return group is not None and MANY_COPIES * len(group) >= self.request.topology.num_gpus
 
     @property
     def asks_for_trees(self) -> bool:

@@ -401,8 +401,8 @@ def _construct(search: Search, *, others: Callable[..., None] | None = None) -> 
     level = search.request.effort
     is_laid = level is not Effort.QUICK and is_irregular_cluster(search) and _lay_first(search)
     is_done = is_laid and _is_near_enough(search)
-    for problem in () if is_done else search.problems():
-        _construct_one(search, problem, Effort.QUICK)
+    if not is_done:
+        _construct_counts(search)
     _refine(search)
     is_done = is_done or (search.is_exhausted and _is_near_enough(search))
     if others is not None:
@@ -433,6 +433,18 @@ def _construct(search: Search, *, others: Callable[..., None] | None = None) -> 
             + (f"drop {remedy}" if remedy else "use --method milp or a baseline")
         )
     search.checkpoint()
+
+
+def _construct_counts(search: Search) -> None:
+    """Construct schedules with more and more chunks, until one is too much for the effort."""
+    for problem in search.problems():
+        try:
+            _construct_one(search, problem, Effort.QUICK)
+        except SearchStoppedError as stop:
+            # What is far off is not given up for having taken long: trees may do better.
+            if stop.status is not Status.FEASIBLE or search.is_within(FAR_GAP):
+                raise
+            return
 
 
 def _is_near_enough(search: Search) -> bool:
