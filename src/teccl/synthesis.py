@@ -64,9 +64,11 @@ LARGE_POLISHED_GAP = 0.02
 # Gaps with which large clusters are done, for collectives of one phase and of two: those without
 # symmetry once trees are laid, others once their largest schedules were tried.
 LARGE_GAPS: dict[int, float] = {1: 0.04, 2: 0.1}
-# Auto tries the baselines too where its schedule is small and this far above the bound, with one
-# phase and with two: a baseline that loses no time between them is hard to match.
-BASELINE_GAPS: dict[int, float] = {1: 0.01, 2: 0.001}
+# Auto tries the baselines too where its schedule is small and this far above the bound. With two
+# phases one that loses no time between them is hard to match, and few sends cost little to try.
+BASELINE_GAP = 0.01
+PHASES_GAP = 0.001
+FEW_SENDS = 2_000
 # Methods that construct.
 CONSTRUCTIONS = ("auto", "construct")
 # Sends beyond which a schedule is large: only its best count of chunks is tried again.
@@ -521,9 +523,12 @@ def _construction_target(search: Search, grid: TimeGrid | None) -> int:
 
 def _useful_baselines(search: Search) -> None:
     """Try the baselines where a gap is left and schedules are small."""
-    if search.request.grid or not search.best or search.is_within(BASELINE_GAPS[search.phases]):
+    if search.request.grid or not search.best:
         return
-    if construction_footprint(search.request.problem(1)).sends <= LARGE_SENDS:
+    sends = construction_footprint(search.request.problem(1)).sends
+    is_far = not search.is_within(BASELINE_GAP) and sends <= LARGE_SENDS
+    is_sum = search.phases > 1 and sends <= FEW_SENDS
+    if is_far or (is_sum and not search.is_within(PHASES_GAP)):
         _baselines(search)
 
 
