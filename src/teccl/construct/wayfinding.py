@@ -8,6 +8,17 @@ from teccl.construct.routing import price_of, shuffle
 
 
 @nb.njit(cache=True)
+def _empty_market(res, res_hold, slots, target, steepness):
+    """Return how long routes hold a share of each resource, and loads and prices without any."""
+    load = np.zeros(len(slots), dtype=np.float64)
+    price = np.full(len(slots), price_of(0.0, target, steepness))
+    hold = np.empty(len(res), dtype=np.float64)
+    for i in range(len(res)):
+        hold[i] = res_hold[i] / slots[res[i]]
+    return hold, (load, price, target, steepness)
+
+
+@nb.njit(cache=True)
 def _charge(first, last, hops, sign, res_start, res, hold, market):
     """Add (or take away) the load of the routes of a path and set the prices anew."""
     load, price, target, steepness = market
@@ -222,12 +233,8 @@ def lay_paths(
     num, num_nodes = len(source), len(corridors[10]) - 1
     first, last = np.zeros(num, dtype=np.int64), np.zeros(num, dtype=np.int64)
     hops, used = np.empty(4 * num + num_nodes, dtype=np.int64), 0
-    load = np.zeros(len(slots), dtype=np.float64)
-    price = np.full(len(slots), price_of(0.0, target, steepness))
-    hold = np.empty(len(res), dtype=np.float64)
-    for i in range(len(res)):
-        hold[i] = res_hold[i] / slots[res[i]]
-    market = load, price, target, steepness
+    hold, market = _empty_market(res, res_hold, slots, target, steepness)
+    load, price = market[:2]
     heap, tree = search_room(corridors)
     _, far, entry, place, _, _ = tree
     state = np.uint64(seed * 2654435761 + 88172645463325252)
@@ -297,12 +304,8 @@ def choose_routes(begin, option, routes, slots, length_weight, target, steepness
     Returns the routes, and the load of the fullest resource.
     """
     route_length, res_start, res, res_hold = routes
-    load = np.zeros(len(slots), dtype=np.float64)
-    price = np.full(len(slots), price_of(0.0, target, steepness))
-    hold = np.empty(len(res), dtype=np.float64)
-    for i in range(len(res)):
-        hold[i] = res_hold[i] / slots[res[i]]
-    market = load, price, target, steepness
+    hold, market = _empty_market(res, res_hold, slots, target, steepness)
+    load, price = market[:2]
     num = len(begin) - 1
     first, last = np.arange(num), np.arange(1, num + 1)
     chosen = np.full(num, -1)
