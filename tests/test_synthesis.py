@@ -26,10 +26,10 @@ from teccl.errors import (
 )
 from teccl.problem import Problem
 from teccl.progress import CancelToken
-from teccl.request import Effort
 from teccl.result import Status
 from teccl.schedule import Schedule
-from teccl.search import COPIED_GAP, MAX_COPIED_WORK, MAX_SENDS
+from teccl.synthesis.request import Effort
+from teccl.synthesis.search import COPIED_GAP, MAX_COPIED_WORK, MAX_SENDS
 from teccl.topology import Topology
 
 RING = "ring:gpus=4"

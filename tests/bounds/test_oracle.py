@@ -8,11 +8,11 @@ from tests.bounds.fluid import allreduce_seconds, can_finish, transposed
 from tests.bounds.instances import UNIT, random_problem
 from tests.bounds.oracle import Oracle, to_schedule
 from tests.check.helpers import net, task, wants
+from tests.construct.small import plans
 
 from teccl.check import verify
 from teccl.construct.instance import Instance
 from teccl.construct.realise import realise
-from teccl.construct.strategies import Work, plans
 from teccl.demand import Demand
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.timegrid import TimeGrid
@@ -162,7 +162,7 @@ def test_nothing_beats_the_oracle(seed):
     grid = TimeGrid(problem=problem, epoch=UNIT)
     instance = Instance.build(problem, grid)
     optimum = Oracle(Clock(problem, UNIT)).optimum()
-    found = list(plans(instance, target=0, work=Work(level="quick")))
+    found = list(plans(instance, target=0, level="quick"))
     good = [plan for plan in found if not verify(realise(instance, plan, method="construct"))]
     assert optimum is not None
     assert all(plan.finish >= optimum for plan in good)

@@ -20,13 +20,13 @@ from tests.bounds.instances import (
     with_profiles,
 )
 from tests.bounds.oracle import Oracle, OutOfTimeError
+from tests.construct.small import plans
 
 from teccl.bounds import summarise
 from teccl.check import simulate, verify
 from teccl.construct.baselines import build_baseline, serving_baselines
 from teccl.construct.instance import Instance
 from teccl.construct.realise import realise
-from teccl.construct.strategies import Work, plans
 from teccl.errors import MethodError
 from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
@@ -158,7 +158,7 @@ def best_finish_ps(problem: Problem) -> int | None:
     instance = Instance.build(problem)
     found = [
         realise(instance, plan, method="construct")
-        for plan in plans(instance, target=0, work=Work(level="quick"))
+        for plan in plans(instance, target=0, level="quick")
     ]
     for name in serving_baselines(problem):
         try:

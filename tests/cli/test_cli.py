@@ -18,10 +18,10 @@ from teccl.cli import solve as solve_command
 from teccl.demand import Collective
 from teccl.errors import VerificationError
 from teccl.problem import SwitchMode, Transit
-from teccl.request import Effort, Objective, Solver
 from teccl.result import Result
 from teccl.schedule import Schedule
 from teccl.synthesis import METHODS
+from teccl.synthesis.request import Effort, Objective, Solver
 from teccl.topology.presets import PRESETS
 
 SOLVE = ("solve", "ring:gpus=4", "allgather", "--size", "1MB", "--method", "ring", "--chunks", "1")

@@ -1,16 +1,19 @@
 """Small instances for the tests of the constructive schedulers."""
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from tests.construct.networks import random_network
 
 from teccl.check import verify
+from teccl.construct.constructions import construct
+from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance
+from teccl.construct.params import BUDGET, PATIENCE, POLISH_PART
 from teccl.construct.plan import Plan
 from teccl.construct.realise import realise
-from teccl.construct.strategies import Work, plans
 from teccl.construct.tasks import Tasks
 from teccl.demand import Demand
 from teccl.problem import Problem
@@ -72,9 +75,21 @@ def assert_disjoint(tasks: Tasks, start: np.ndarray) -> None:
     assert np.all(ends[same] <= begin[order][1:][same])
 
 
+def plans(instance: Instance, *, target: int, level: str, seed: int = 0) -> Iterator[Plan]:
+    """Construct with the means of an effort; a quick one tries what serves first."""
+    total = BUDGET[level]
+    goal = Goal(
+        target=target,
+        allowance=0 if level == "quick" else total // POLISH_PART,
+        price=PATIENCE[level] / total,
+        seed=seed,
+    )
+    return construct(instance, goal)
+
+
 def best_plan(instance: Instance, *, level: str = "normal", seed: int = 0, target: int = 0) -> Plan:
     """Return the last and best of the plans for an instance."""
-    *_, last = plans(instance, target=target, work=Work(level=level, seed=seed))
+    *_, last = plans(instance, target=target, level=level, seed=seed)
     return last
 
 

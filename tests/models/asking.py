@@ -4,9 +4,9 @@ from fractions import Fraction
 
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.problem import Problem
-from teccl.request import Request, Solver
 from teccl.result import Result
 from teccl.synthesis import run
+from teccl.synthesis.request import Request, Solver
 from teccl.topology import Link, Node, NodeKind, Topology
 
 MICROSECOND = Fraction(1, 10**6)

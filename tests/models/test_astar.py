@@ -19,9 +19,9 @@ from teccl.models.astar_round import RoundOptions, State, build_round, look_ahea
 from teccl.models.turning import Task
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.progress import CancelToken
-from teccl.request import Solver
 from teccl.result import Status
 from teccl.solvers import Solution, SolverStatus
+from teccl.synthesis.request import Solver
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
 

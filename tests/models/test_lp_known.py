@@ -10,8 +10,8 @@ import teccl
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.errors import MethodError
 from teccl.problem import Problem, SwitchMode, Transit
-from teccl.request import Objective, Solver
 from teccl.result import Status
+from teccl.synthesis.request import Objective, Solver
 
 # A link that takes two epochs for a chunk.
 HALF = Fraction(1, 2)

@@ -7,11 +7,11 @@ import pytest
 from tests.bounds.clock import Clock
 from tests.bounds.instances import random_epoch, random_problem
 from tests.bounds.oracle import Oracle, OutOfTimeError
+from tests.construct.small import plans
 from tests.models.exactly import schedule_within
 
 from teccl import solvers
 from teccl.construct.instance import Instance
-from teccl.construct.strategies import Work, plans
 from teccl.errors import MethodError
 from teccl.models.milp import build_milp
 from teccl.models.turning import Task
@@ -52,7 +52,7 @@ def agree(seed: int) -> bool:
     relaxed = replace(model, integer=np.zeros(model.num_columns, dtype=bool))
     assert solvers.solve(relaxed).has_values
     instance = Instance.build(problem, grid)
-    constructed = [plan.finish for plan in plans(instance, target=0, work=Work(level="quick"))]
+    constructed = [plan.finish for plan in plans(instance, target=0, level="quick")]
     assert all(finish >= best for finish in constructed)
     return True
 

@@ -26,7 +26,7 @@ from teccl.cli.options import (
 
 if TYPE_CHECKING:
     from teccl.bounds.report import BoundReport, Scope
-    from teccl.request import Request
+    from teccl.synthesis.request import Request
 
 # Bounds of one scope that a person still reads; --json has all of them.
 MAX_ROWS = 12

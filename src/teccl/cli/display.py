@@ -39,7 +39,7 @@ def progress_display(
     from rich.live import Live
 
     console = Console(stderr=True, highlight=False)
-    panel = ProgressPanel(is_ascii=console.options.ascii_only, limits=_limits(request or {}))
+    panel = ProgressPanel(is_ascii=console.options.ascii_only, limit=_limit(request or {}))
     with Live(panel, console=console, transient=True, refresh_per_second=8):
         yield panel.note
 
@@ -51,21 +51,18 @@ class ProgressPanel:
     ----------
     is_ascii
         Whether the terminal knows plain characters only.
-    limits
-        Seconds that the search may take in all, and after its first schedule; None for no limit.
+    limit
+        Seconds that the search may take; None for any number.
     """
 
-    def __init__(
-        self, *, is_ascii: bool = False, limits: tuple[float | None, float | None] = (None, None)
-    ) -> None:
+    def __init__(self, *, is_ascii: bool = False, limit: float | None = None) -> None:
         from time import monotonic
 
         from rich.spinner import Spinner
 
         self.clock = monotonic
         self.started = monotonic()
-        self.first_schedule: float | None = None
-        self.limits = limits
+        self.limit = limit
         self.is_ascii = is_ascii
         self.event = Progress(phase="starting")
         self.gaps: list[float] = []
@@ -74,8 +71,6 @@ class ProgressPanel:
     def note(self, event: Progress) -> None:
         """Take what is news."""
         self.event = event
-        if event.incumbent_s is not None and self.first_schedule is None:
-            self.first_schedule = self.clock() - self.started
         if event.gap is not None:
             self.gaps.append(event.gap)
 
@@ -101,11 +96,7 @@ class ProgressPanel:
 
     def seconds_left(self, elapsed: float) -> float | None:
         """Seconds until the search must end, as far as that is known."""
-        in_all, after_first = self.limits
-        ends = [] if in_all is None else [in_all]
-        if after_first is not None and self.first_schedule is not None:
-            ends.append(self.first_schedule + after_first)
-        return max(0.0, min(ends) - elapsed) if ends else None
+        return None if self.limit is None else max(0.0, self.limit - elapsed)
 
 
 def figures(event: Progress) -> list[str]:
@@ -142,13 +133,8 @@ def sparkline(gaps: Sequence[float], bars: str = _BARS, width: int = _SPARK_WIDT
     return "".join(bars[round((height - low) / span * (len(bars) - 1))] for height in heights)
 
 
-def _limits(request: Mapping[str, Any]) -> tuple[float | None, float | None]:
-    """Return the seconds that a request allows in all, and after its first schedule."""
-    from teccl.request import Effort, read_choice, read_time_limit
-    from teccl.search import MAX_SECONDS
+def _limit(request: Mapping[str, Any]) -> float | None:
+    """Return the seconds that a request allows, None for any number."""
+    from teccl.synthesis.request import read_time_limit
 
-    in_all = read_time_limit(request.get("time_limit"))
-    if request.get("method", "auto") != "auto":
-        return in_all, None
-    effort = MAX_SECONDS[read_choice(request.get("effort", "normal"), Effort, "effort")]
-    return in_all, effort if math.isfinite(effort) else None
+    return read_time_limit(request.get("time_limit"))

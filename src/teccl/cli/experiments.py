@@ -37,10 +37,10 @@ def experiments(
 ) -> None:
     """Rebuild the paper's tables and figures; finished work is kept and never done again."""
     from teccl.cli.output import emit, table
-    from teccl.request import read_whole
     from teccl.studies.experiments import run_experiments
     from teccl.studies.experiments.catalogue import EXPERIMENTS
     from teccl.studies.experiments.running import columns_of
+    from teccl.synthesis.request import read_whole
 
     if listed:
         emit(table(("name", "what"), [(e.name, e.title) for e in EXPERIMENTS.values()]))

@@ -55,8 +55,8 @@ def workplace(
 ) -> Iterator["Workplace"]:
     """Yield where to work, with progress on a terminal and Ctrl-C that keeps what is done."""
     from teccl.cli.interrupt import stopping_on_interrupt
-    from teccl.request import read_whole
     from teccl.studies.running import Workplace
+    from teccl.synthesis.request import read_whole
 
     if dask is not None and mpi:
         raise UsageError("both --dask and --mpi; give one of them")

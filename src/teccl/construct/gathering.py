@@ -13,14 +13,12 @@ import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicast import Tables
+from teccl.construct.params import PASS_WORK
 from teccl.construct.passages import joined_ways
 from teccl.construct.plan import Plan
 from teccl.construct.reversal import reducing_switches, reversed_plan
 
 BoolArray = npt.NDArray[np.bool_]
-
-# Routes times sources beyond which trees take longer than they are worth.
-MAX_TREES = 30_000_000
 
 
 def gathered_allreduce(scatter: Instance, gather: Instance) -> Plan | None:
@@ -33,7 +31,7 @@ def gathered_allreduce(scatter: Instance, gather: Instance) -> Plan | None:
     scatter, gather
         The ReduceScatter and the AllGather that make up the AllReduce, on the same routes.
     """
-    if len(gather.routes) * gather.problem.num_gpus > MAX_TREES:
+    if len(gather.routes) * gather.problem.num_gpus > PASS_WORK:
         return None
     is_switch = gather.problem.topology.is_switch
     reduces = np.zeros(len(is_switch), dtype=bool)

@@ -15,17 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl._graphs import strong_components
+from teccl.construct.params import LONG_ROUTES, NEVER, PARALLEL_WAYS
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
 
 IntArray = npt.NDArray[np.int64]
-
-# Equal-length passages kept per pair of GPUs and first link, for fabrics with many spines.
-MAX_PARALLEL_WAYS = 4
-# Passages through several switches are listed only while there are this many or fewer,
-# unless the GPUs are not connected without them.
-MAX_LONG_ROUTES = 20_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,7 +190,7 @@ def _switch_ways(problem: Problem) -> list[tuple[int, ...]]:
     short = [way for e in first for way in _ways_from(problem, out, e, is_switch, depth=1)]
     if not (is_switch[topology.link_src] & is_switch[topology.link_dst]).any():
         return direct + short
-    budget = MAX_LONG_ROUTES if _strongly_connected(problem, direct + short) else 10**9
+    budget = LONG_ROUTES if _strongly_connected(problem, direct + short) else NEVER
     long: list[tuple[int, ...]] = []
     for e in first:
         long += [w for w in _ways_from(problem, out, e, is_switch, depth=None) if len(w) > 2]
@@ -247,7 +242,7 @@ def _ways_from(
         for node, options in found.items():
             # Different sources should prefer different spines among equal ways. Where all are kept
             # up to a switch their order must stay: turned again behind it, some would never lead.
-            turns = len(options) > MAX_PARALLEL_WAYS or not is_switch[node]
+            turns = len(options) > PARALLEL_WAYS or not is_switch[node]
             kept = _spread(options, source if turns else 0)
             if is_switch[node]:
                 entered.add(node)
@@ -261,7 +256,7 @@ def _ways_from(
 def _spread(options: list[tuple[int, ...]], turn: int) -> list[tuple[int, ...]]:
     """Keep a few ways far from each other in a list, whose neighbours share most of their links."""
     count = len(options)
-    kept = min(count, MAX_PARALLEL_WAYS)
+    kept = min(count, PARALLEL_WAYS)
     return [options[(turn + i * count // kept) % count] for i in range(kept)]
 
 

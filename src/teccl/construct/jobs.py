@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray, starts_of
+from teccl.construct.params import NEVER, ROUNDING, SCARCE
 from teccl.construct.tasks import (
     Precedence,
     Tasks,
@@ -19,11 +20,6 @@ from teccl.construct.tasks import (
     task_lengths,
 )
 from teccl.schedule.ordering import order_by
-
-# Times that differ by less than this part of a chunk's time on a link differ by rounding.
-ROUNDING = 1000
-# A resource is full whose load is at least this share of the highest.
-SCARCE = 0.9
 
 
 class Jobs(NamedTuple):
@@ -197,7 +193,7 @@ def _are_scarce(res: IntArray, hold: IntArray, num: int) -> npt.NDArray[np.bool_
     longest = np.zeros(num, dtype=np.int64)
     np.maximum.at(longest, res, hold)
     is_full = load >= SCARCE * load.max(initial=0)
-    is_scarce: npt.NDArray[np.bool_] = is_full | (longest > longest[is_full].min(initial=2**62))
+    is_scarce: npt.NDArray[np.bool_] = is_full | (longest > longest[is_full].min(initial=2 * NEVER))
     return is_scarce
 
 

@@ -7,10 +7,9 @@ import numpy.typing as npt
 
 from teccl._graphs import strong_components
 from teccl.construct.instance import Instance, IntArray
+from teccl.construct.params import NEVER, SPEEDS
 from teccl.construct.passages import may_join
 from teccl.construct.plan import Plan
-
-MAX_LEVELS = 5
 
 BitArray = npt.NDArray[np.uint64]
 
@@ -104,7 +103,7 @@ def greedy(
         join and may_join(instance),
         thrifty,
         longest_first,
-        2**61 if deadline is None else deadline,
+        NEVER if deadline is None else deadline,
         seed + 1,
     )
     return None if finish < 0 else Plan(rows=rows, finish=int(finish))
@@ -120,8 +119,8 @@ def _clusters(instance: Instance) -> tuple[IntArray, IntArray]:
     slowest = np.maximum.reduceat(routes.res_hold, routes.res_start[:-1])
     speeds, level = np.unique(slowest, return_inverse=True)
     # More than a few speeds say little more; lump the slowest together.
-    level = np.minimum(level, MAX_LEVELS - 1)
-    cluster = np.zeros((min(len(speeds), MAX_LEVELS) + 1, n), dtype=np.int64)
+    level = np.minimum(level, SPEEDS - 1)
+    cluster = np.zeros((min(len(speeds), SPEEDS) + 1, n), dtype=np.int64)
     for k in range(cluster.shape[0] - 1):
         fast = slowest < speeds[k]
         cluster[k] = strong_components(n, routes.src[fast], routes.dst[fast])

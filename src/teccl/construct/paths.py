@@ -6,12 +6,7 @@ import numpy as np
 
 from teccl.construct.corridors import Books, corridors_of, single_corridors
 from teccl.construct.instance import Instance, IntArray, concatenated_ranges
-
-# Ends of corridors that a pass over all paths may look at. Where that is not enough for one search
-# each, paths of one source are laid in batches, along one tree of cheapest paths.
-PASS_WORK = 200_000_000
-# How much more than the target the fullest resource may hold for paths without relays to do.
-DIRECT_TOLERANCE = 0.01
+from teccl.construct.params import DIRECT_TOLERANCE, PASS_WORK, PASSES, STEEPNESS, TIME_PRICE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +24,9 @@ def laid_paths(
     *,
     target: float,
     seed: int = 0,
-    steepness: float = 30.0,
-    passes: int = 6,
-    length_weight: float = 1e-3,
+    steepness: float = STEEPNESS,
+    passes: int = PASSES,
+    length_weight: float = TIME_PRICE,
     stretch: float = np.inf,
 ) -> Paths | None:
     """Lay a path for every delivery; None when some destination is out of reach.

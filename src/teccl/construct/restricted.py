@@ -5,7 +5,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray, concatenated_ranges
+from teccl.construct.params import STEEPNESS, WORK_LEFT
 from teccl.construct.paths import Paths, laid_paths
 from teccl.construct.plan import Plan, single_rows
 
@@ -41,14 +43,14 @@ def path_plan(paths: Paths) -> Plan:
     return Plan(rows=rows, feeder=feeder)
 
 
-def rigid_plans(instance: Instance, *, target: int, seed: int) -> Iterator[Plan]:
+def rigid_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield plans in which every relay passes data on the instant it arrives.
 
     They keep to any buffer limit, because nothing ever waits.
     """
-    for steepness in (30.0, 0.0):
+    for steepness in (STEEPNESS, 0.0):
         paths = delivery_paths(
-            instance, target=float(max(target, 1)), steepness=steepness, seed=seed
+            instance, target=float(max(goal.target, 1)), steepness=steepness, seed=goal.seed
         )
         if paths is None:
             return
@@ -96,7 +98,7 @@ def place_paths(instances: Sequence[Instance], plan: Plan, *, key: IntArray | No
     slots = (slot_start, np.zeros(int(slot_start[-1]), dtype=np.int64))
     if key is None:
         whole = np.add.reduceat(length, first)
-        start = list_schedule(*columns, *arcs, release, -whole, 0.3, *slots)
+        start = list_schedule(*columns, *arcs, release, -whole, WORK_LEFT, *slots)
     else:
         start = replay(*columns, *arcs, release, np.argsort(key, kind="stable"), *slots)
     placed = rows.copy()

@@ -8,18 +8,18 @@ orbit of links is one resource; what fits there fits everywhere when repeated.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray, concatenated_ranges
 from teccl.construct.multicast import Tables, greedy
+from teccl.construct.params import GRID_FACTORS, NEVER, SEEDS
 from teccl.construct.plan import Plan
 from teccl.demand import Collective, Demand, ExplicitChunk
 from teccl.problem import Problem
 from teccl.topology import Topology
-
-MAX_FACTORS = 3
 
 # Lays the trees or paths of an instance, without times.
 Lay = Callable[[Instance], Plan | None]
@@ -77,7 +77,7 @@ def find_group(topology: Topology) -> Group | None:
 def _shapes(count: int) -> Iterator[tuple[int, ...]]:
     """Yield grids of up to a few factors with `count` places, then that of all prime factors."""
     seen = set()
-    for shape in _factorings(count, MAX_FACTORS):
+    for shape in _factorings(count, GRID_FACTORS):
         seen.add(shape)
         yield shape
     primes = tuple(_primes(count))
@@ -211,33 +211,34 @@ def _generate(topology: Topology, kind: IntArray, moves: Sequence[IntArray]) -> 
     return Group(nodes=np.array(nodes), links=np.array(links), shifts=shifts)
 
 
-def symmetric_plans(
-    instance: Instance, group: Group, *, runs: int, seed: int, target: int
-) -> Iterator[Plan]:
-    """Yield AllGather plans that the group repeats; nothing where its shifts do not fit."""
+def symmetric_plans(instance: Instance, group: Group, *, seed: int) -> Iterator[Plan | None]:
+    """Yield AllGather plans that the group repeats, run after run, None for one that is no better.
+
+    Nothing where its shifts do not fit. Every other run is thrifty.
+    """
     quotient = _quotient(instance, group)
     if quotient is None:
         return
     small, kept, chunk_image = quotient
     tables = Tables.build(small)
-    best = 2**61
-    for run in range(runs):
+    best = NEVER
+    for run in count():
         plan = greedy(
             small,
             tables,
-            seed=seed * 1009 + run,
+            seed=seed * SEEDS + run,
             join=False,
             thrifty=run % 2 == 1,
             longest_first=True,
         )
+        repeated = None
         if plan is not None and plan.finish < best:
             repeated = _repeated(instance, plan, group, kept, chunk_image)
             if repeated is None:
                 return
             best = plan.finish
-            yield replace(repeated, shifts=group.shifts)
-        if best <= target:
-            return
+            repeated = replace(repeated, shifts=group.shifts)
+        yield repeated
 
 
 def _quotient(instance: Instance, group: Group) -> tuple[Instance, IntArray, IntArray] | None:
@@ -276,7 +277,7 @@ def _replaceable(instance: Instance, group: Group, sources: IntArray) -> npt.NDA
     routes, topology = instance.routes, instance.problem.topology
     orbit = group.links.min(axis=0)
     number = _as_numbers(topology.num_links, routes.link_start, orbit[routes.links])
-    if len(sources) > 1 or number is None or float(number.max()) * topology.num_nodes >= 2.0**62:
+    if len(sources) > 1 or number is None or float(number.max()) * topology.num_nodes >= NEVER:
         return np.zeros(len(routes), dtype=bool)
     like = number * topology.num_nodes + routes.dst
     own = routes.src == sources[0]
@@ -341,7 +342,7 @@ def _route_images(instance: Instance, group: Group, chosen: IntArray) -> IntArra
 def _as_numbers(num_links: int, start: IntArray, links: IntArray) -> IntArray | None:
     """Read the links of each route as the digits of one number; None if some have too many."""
     length = np.diff(start)
-    if (num_links + 1.0) ** int(length.max(initial=1)) >= 2.0**62:
+    if (num_links + 1.0) ** int(length.max(initial=1)) >= NEVER:
         return None
     place = np.repeat(start[1:], length) - 1 - np.arange(len(links))
     numbers: IntArray = np.add.reduceat((links + 1) * (num_links + 1) ** place, start[:-1])

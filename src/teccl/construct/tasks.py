@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray, concatenated_ranges, starts_of
+from teccl.construct.params import NEVER
 from teccl.construct.plan import Plan
 from teccl.schedule.ordering import order_by
 
@@ -211,7 +212,7 @@ def finish_time(tasks: Tasks, start: IntArray) -> int:
     if not len(start):
         return 0
     if start.min() < 0:
-        return 2**61
+        return NEVER
     return int((np.repeat(start, np.diff(tasks.out_start)) + tasks.out_length).max())
 
 

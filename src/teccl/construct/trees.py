@@ -9,17 +9,12 @@ import numpy.typing as npt
 from teccl.construct.corridors import Books, corridors_of
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicast import Tables
+from teccl.construct.params import PASSES, PHASE_TOLERANCE, RESERVE, STEEPNESS, TIME_PRICE
 from teccl.construct.passages import leads, may_join, with_passages
 from teccl.construct.paths import laid_paths
 from teccl.construct.plan import Plan, single_rows
 from teccl.problem import Problem
 from teccl.reachability import Reach
-
-# How much longer than half of the time each phase of a sum that goes back out may hold anything.
-PHASE_TOLERANCE = 0.03
-# So many transfers less than a link could take are laid for such sums: the longer one is, the less
-# often the next is there in time.
-RESERVE = 8.0
 
 
 def laid_plan(
@@ -28,9 +23,9 @@ def laid_plan(
     *,
     target: float,
     seed: int = 0,
-    steepness: float = 30.0,
-    passes: int = 6,
-    length_weight: float = 1e-3,
+    steepness: float = STEEPNESS,
+    passes: int = PASSES,
+    length_weight: float = TIME_PRICE,
     join: bool = False,
     stretch: float = np.inf,
 ) -> Plan | None:
@@ -73,9 +68,9 @@ def plan_across(
     *,
     target: float,
     seed: int = 0,
-    steepness: float = 30.0,
-    passes: int = 6,
-    length_weight: float = 1e-3,
+    steepness: float = STEEPNESS,
+    passes: int = PASSES,
+    length_weight: float = TIME_PRICE,
     enough: float = 0.0,
     patience: float = np.inf,
     urgent: Sequence[int] = (),

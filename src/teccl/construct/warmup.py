@@ -3,20 +3,19 @@
 from fractions import Fraction
 from functools import cache
 
+from teccl.construct.params import MANY_GPUS, MILLION, NEVER
 from teccl.demand import Demand
 from teccl.problem import Problem
 from teccl.topology import Topology
 
 # A bound that any plan meets: the first one ends the search.
-_EASY = 2**60
-# GPUs from which on clusters may be planned in ways that need more kernels.
-_MANY_GPUS = 128
+_EASY = NEVER // 2
 
 
 def load_kernels(problem: Problem) -> None:
     """Compile the kernels that a problem needs, or load them from the cache."""
     table, topology = problem.chunks, problem.topology
-    if table.reduce.any() or (topology.num_switches and topology.num_gpus >= _MANY_GPUS):
+    if table.reduce.any() or (topology.num_switches and topology.num_gpus >= 2 * MANY_GPUS):
         load_all_kernels()
     elif any(len(table.sets[i]) > 1 for i in set(table.destination_set.tolist())):
         _exercise("allgather", _EASY)
@@ -57,13 +56,15 @@ def _lay_trees() -> None:
 @cache
 def _exercise(collective: str, target: int) -> None:
     """Solve a very small problem, which calls each kernel once."""
+    from teccl.construct.constructions import construct
+    from teccl.construct.goal import Goal
     from teccl.construct.instance import Instance
     from teccl.construct.realise import realise
-    from teccl.construct.strategies import Work, plans
     from teccl.timegrid import TimeGrid
 
     demand = Demand.collective(collective, size="3KB")
     problem = Problem(topology=Topology.parse("ring:gpus=3"), demand=demand)
     instance = Instance.build(problem, TimeGrid.build(problem))
-    for plan in plans(instance, target=target, work=Work(level="normal")):
+    goal = Goal(target=target, allowance=MILLION)
+    for plan in construct(instance, goal):
         realise(instance, plan, method="construct")

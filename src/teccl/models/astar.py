@@ -29,10 +29,11 @@ from teccl.models.passages import LoopError, decode
 from teccl.models.physical import realise
 from teccl.models.turning import Task
 from teccl.problem import Problem
-from teccl.request import Request
 from teccl.result import Status
-from teccl.search import Search, SearchStoppedError
 from teccl.solvers import Solution, SolverOptions, SolverStatus
+from teccl.synthesis.request import Request
+from teccl.synthesis.search import Search
+from teccl.synthesis.stop import SearchStoppedError
 from teccl.timegrid import TimeGrid
 
 IntArray = npt.NDArray[np.int64]

@@ -7,8 +7,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from teccl.construct.constructions import construct
+from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance
-from teccl.construct.strategies import Work, plans
 from teccl.construct.tasks import tasks_of_plan
 from teccl.demand import Collective, Demand
 from teccl.demand.model import ExplicitChunk
@@ -44,8 +45,7 @@ def greedy_trips(task: Task, arcs: Arcs, state: State, seed: int, *, begin: int 
     chunks = np.flatnonzero(state.missing.any(axis=1))
     residual = _residual(task.inner, state, chunks.tolist())
     instance = Instance.build(residual, TimeGrid(problem=residual, epoch=task.inner_grid.epoch))
-    work = Work(level="quick", seed=seed, exact=True)
-    plan = min(plans(instance, target=0, work=work), key=lambda p: p.finish, default=None)
+    plan = min(construct(instance, Goal(seed=seed)), key=lambda p: p.finish, default=None)
     if plan is None:
         return []
     tasks = tasks_of_plan(instance, plan)

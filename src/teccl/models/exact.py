@@ -14,12 +14,14 @@ from teccl.models.milp import Goal, Milp, build_milp, estimate_milp
 from teccl.models.passages import LoopError, decode
 from teccl.models.physical import realise
 from teccl.models.turning import Task
-from teccl.request import Effort, Objective, Request
 from teccl.result import Status
 from teccl.schedule import Schedule
-from teccl.search import MAX_SECONDS, Candidate, Search, SearchStoppedError
 from teccl.solvers import Solution, SolverOptions, SolverProgress, SolverStatus
 from teccl.solvers.base import OnProgress
+from teccl.synthesis.incumbents import Candidate
+from teccl.synthesis.request import Effort, Objective, Request
+from teccl.synthesis.search import Search
+from teccl.synthesis.stop import SearchStoppedError
 from teccl.timegrid import TimeGrid
 
 # Seconds for the shortest horizon before a longer one is tried for a first schedule.
@@ -84,7 +86,7 @@ def solve_milp(search: Search, start: Candidate | None) -> None:
 
 def close_gap(search: Search) -> None:
     """Let CP-SAT close what the construction left open on a grid, where the model is small."""
-    request, best = search.request, search.incumbent
+    request, best = search.request, search.incumbents.best
     if request.chunks is None or best is None or best.epochs is None or search.bound is None:
         return
     bound = search.bound.epochs
@@ -99,7 +101,7 @@ def close_gap(search: Search) -> None:
     with suppress(MethodError):
         task = Task.of(problem, grid, method="milp")
         size = estimate_milp(task.inner, task.inner_grid, best.epochs - 1, task.splits)
-        if size.columns <= limit and size.num_bytes * SOLVER_FACTOR <= MEMORY_SHARE * free_memory():
+        if size.columns <= limit:
             work = AUTO_WORK[request.effort]
             _Run(search=search, task=task, solver="cpsat", start=best, work=work).close()
 
@@ -171,7 +173,7 @@ class _Run:
         """Offer what the run started from if it found nothing that lasts."""
         limit = self.request.horizon
         start = self.start
-        if start is None or self.search.best or start.epochs is None:
+        if start is None or self.search.incumbents or start.epochs is None:
             return
         if limit is None or start.epochs <= limit:
             self.search.offer(start.schedule, epochs=start.epochs)
@@ -225,14 +227,9 @@ class _Run:
         return max(BETTER_SECONDS, self.search.elapsed_s)
 
     def _left(self) -> float | None:
-        """Seconds that limits leave, None for any number."""
-        search, request = self.search, self.request
-        left = [] if request.time_limit_s is None else [request.time_limit_s - search.elapsed_s]
-        if request.method == "auto" and search.first_schedule_s is not None:
-            spent = search.elapsed_s - search.first_schedule_s
-            left.append(MAX_SECONDS[request.effort] - spent)
-        finite = [seconds for seconds in left if seconds != float("inf")]
-        return max(0.1, min(finite)) if finite else None
+        """Seconds that the user's limit leaves, None for any number."""
+        limit = self.request.time_limit_s
+        return None if limit is None else max(0.1, limit - self.search.elapsed_s)
 
     def _options(
         self, seconds: float | None, start: npt.NDArray[np.float64] | None = None
@@ -240,7 +237,8 @@ class _Run:
         return SolverOptions(
             time_limit=seconds,
             seed=self.request.seed,
-            threads=self.request.threads,
+            # Several workers meet in another order each time.
+            threads=self.request.threads if self.work is None else 1,
             start=start,
             work=self.work,
         )
@@ -322,7 +320,7 @@ class _Run:
             raise MethodError(f"solver {self.solver}: {solution.message}")
         if solution.status is SolverStatus.ERROR and self.request.method == "milp":
             self.search.report("milp", solution.message)
-            if not solution.has_values and self.start is None and not self.search.best:
+            if not solution.has_values and self.start is None and not self.search.incumbents:
                 raise SearchStoppedError(Status.FEASIBLE, f"solver failed: {solution.message}")
 
     def _offer(self, milp: Milp, values: npt.NDArray[np.float64]) -> tuple[Schedule | None, int]:
@@ -370,7 +368,7 @@ class _Run:
         several = len(request.demand.tenants) > 1
         if several:
             self._ask(closing.upper, self._seconds(closing), goal=Goal.TENANTS)
-        elif search.best:
+        elif search.incumbents:
             self._settle(closing.upper)
 
     def _settle(self, horizon: int) -> None:
@@ -380,7 +378,7 @@ class _Run:
             return
         left = self._left()
         seconds = TIE_SECONDS if left is None else min(left, TIE_SECONDS)
-        known = self.search.incumbent
+        known = self.search.incumbents.best
         options = self._options(seconds)
         if known is not None and not self.task.is_turned:
             from teccl.models.hints import hint_values

@@ -8,10 +8,11 @@ from teccl.models.fluid_network import fluid_network
 from teccl.models.lp import Answer, Solving, Trial, fluid_bound, least_horizon, paper_rates
 from teccl.models.lp_schedule import schedule_journeys, slowest_transmission_ps
 from teccl.models.peeling import journeys, peel
-from teccl.request import Objective, Solver
 from teccl.result import Status
-from teccl.search import Search, SearchStoppedError
 from teccl.solvers import SolverStatus
+from teccl.synthesis.request import Objective, Solver
+from teccl.synthesis.search import Search
+from teccl.synthesis.stop import SearchStoppedError
 from teccl.timegrid import TimeGrid
 from teccl.units import PICOSECONDS
 

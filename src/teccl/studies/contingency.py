@@ -9,12 +9,12 @@ import numpy as np
 
 from teccl.demand import Collective, Demand
 from teccl.errors import InputError, ScheduleError
-from teccl.request import read_demand, read_topology
 from teccl.result import Result
 from teccl.schedule import Schedule
 from teccl.studies.faults import Fault, read_fault, single_faults
 from teccl.studies.running import Workplace
 from teccl.studies.tasks import Outcome, Task
+from teccl.synthesis.request import read_demand, read_topology
 from teccl.topology import Topology
 from teccl.units import PICOSECONDS, Quantity
 

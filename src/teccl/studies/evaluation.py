@@ -19,7 +19,6 @@ from teccl.topology import Topology
 from teccl.units import PICOSECONDS, Quantity, parse_size
 
 if TYPE_CHECKING:
-    from teccl.construct.instance import Instance
     from teccl.construct.plan import Plan
 
 # Numbers of chunks that are tried for each size.
@@ -135,12 +134,16 @@ def _evaluate_size(
     """Construct with fewer and fewer chunks until it is good, verify the best, and bound it."""
     from teccl.bounds import all_bounds
     from teccl.check import verify
+    from teccl.construct.constructions import construct
+    from teccl.construct.goal import Goal
+    from teccl.construct.instance import Instance
     from teccl.construct.realise import realise
 
     bound = all_bounds(problems[0], most_cuts=1, narrow=False)[0].value
     best: tuple[Instance, Plan] | None = None
     for problem in problems:
-        instance, plan = _first_plan(problem, bound, seed)
+        instance = Instance.build(problem)
+        plan = next(construct(instance, Goal(target=bound, seed=seed)), None)
         if plan is not None and (best is None or plan.finish < best[1].finish):
             best = instance, plan
         if best is not None and best[1].finish <= bound * (1 + GOOD_GAP):
@@ -152,23 +155,3 @@ def _evaluate_size(
     schedule = realise(*best, method="construct")
     verify(schedule, strict=True)
     return schedule, bound, schedule.problem.num_chunks
-
-
-def _first_plan(problem: Problem, target: int, seed: int) -> "tuple[Instance, Plan | None]":
-    from teccl.construct.instance import Instance
-    from teccl.construct.multicast import Tables, greedy
-    from teccl.construct.strategies import Work, plans
-
-    instance = Instance.build(problem)
-    is_multicast = problem.demand.tenants[0].collective is Collective.ALLGATHER
-    if is_multicast and not problem.topology.num_switches:
-        plan = greedy(
-            instance,
-            Tables.build(instance),
-            seed=seed,
-            join=False,
-            thrifty=False,
-            longest_first=False,
-        )
-        return instance, plan
-    return instance, next(plans(instance, target=target, work=Work(level="quick", seed=seed)), None)

@@ -29,8 +29,8 @@ from typing import Any
 
 from teccl.errors import InputError, TecclError
 from teccl.progress import CancelToken
-from teccl.request import read_whole
 from teccl.studies.tasks import Outcome, Task, carry_out
+from teccl.synthesis.request import read_whole
 
 # Times that a task may lose its worker before it is given up.
 MAX_LOSSES = 3

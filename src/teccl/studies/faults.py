@@ -7,7 +7,7 @@ from fractions import Fraction
 from teccl._suggest import did_you_mean
 from teccl.demand import Collective, Demand, Tenant
 from teccl.errors import InputError
-from teccl.request import read_fraction
+from teccl.synthesis.request import read_fraction
 from teccl.topology import Topology
 from teccl.units import parse_duration
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from teccl.errors import InputError
-from teccl.request import read_fraction
+from teccl.synthesis.request import read_fraction
 from teccl.units import Quantity, parse_size
 
 # Points of each decimal unit on the paper's walk.

@@ -8,12 +8,12 @@ from typing import NamedTuple
 import pytest
 from tests.check.helpers import net, task, wants
 from tests.construct.networks import known_gap, random_problem
+from tests.construct.small import plans
 
 from teccl.bounds import summarise
 from teccl.check import simulate, verify
 from teccl.construct.instance import Instance
 from teccl.construct.realise import realise
-from teccl.construct.strategies import Work, plans
 from teccl.demand import Demand
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.schedule import BoundSummary, Schedule
@@ -44,7 +44,7 @@ def make(problem: Problem, grid: TimeGrid | None = None, level: str = "quick") -
     bound = summarise(problem, grid=grid, given_chunks=grid is None)
     target = bound.chunk_ps if grid is None else bound.epochs
     instance = Instance.build(problem, grid)
-    found = list(plans(instance, target=target or 0, work=Work(level=level)))
+    found = list(plans(instance, target=target or 0, level=level))
     schedules = [realise(instance, plan, method="construct") for plan in found]
     return Made(bound, [plan.finish for plan in found], schedules)
 

@@ -1,0 +1,106 @@
+"""Constructions: which of them serve a problem, in the order in which they are tried."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from teccl.construct.goal import Goal
+from teccl.construct.instance import Instance, IntArray
+from teccl.construct.multicasts import multicast_plans
+from teccl.construct.params import NEVER
+from teccl.construct.plan import Plan
+from teccl.construct.restricted import rigid_plans
+from teccl.construct.reversal import can_reverse, reducing_switches
+from teccl.construct.route_first import routed_plans, routing_work, separate_plans
+from teccl.construct.sums import composed_plans, in_network_plans, reduction_plans
+from teccl.demand import Collective
+from teccl.problem import ChunkTable, Problem
+
+
+class Construction(NamedTuple):
+    """A way to construct plans, and the instances that it serves."""
+
+    name: str
+    serves: Callable[[Instance], bool]
+    plans: Callable[[Instance, Goal], Iterator[Plan]]
+
+
+def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield plans for an instance, each better than the ones before, or as good for tenants."""
+    best = NEVER
+    # Of several tenants' plans that end together one may serve the important tenant sooner.
+    tied = len(instance.problem.demand.tenants) > 1
+    for construction in CONSTRUCTIONS:
+        if not construction.serves(instance):
+            continue
+        for plan in construction.plans(instance, goal):
+            if plan.finish < best or (tied and plan.finish == best):
+                best = plan.finish
+                yield plan
+            if best <= goal.target and not tied:
+                return
+        is_worth_more = goal.is_worth(best, routing_work(instance.problem))
+        if best < NEVER and not is_worth_more and not tied:
+            return
+
+
+def _limits_buffers(instance: Instance) -> bool:
+    problem = instance.problem
+    return problem.buffer is not None and not problem.chunks.reduce.any()
+
+
+def _lacks_copies(instance: Instance) -> bool:
+    problem = instance.problem
+    return _is_free(instance, copies=False) and not problem.chunks.reduce.any()
+
+
+def _multicasts(instance: Instance) -> bool:
+    table = instance.problem.chunks
+    several = any(len(nodes) > 1 for nodes in _goal_sets(table))
+    return _is_free(instance) and several and not table.reduce.any()
+
+
+def _reduces(instance: Instance) -> bool:
+    problem = instance.problem
+    return _is_free(instance) and _only_combines(problem) and can_reverse(problem)
+
+
+def _allreduces(instance: Instance) -> bool:
+    problem = instance.problem
+    sums = all(t.collective is Collective.ALLREDUCE for t in problem.demand.tenants)
+    return _is_free(instance) and sums and can_reverse(problem)
+
+
+def _allreduces_in_switches(instance: Instance) -> bool:
+    return _allreduces(instance) and len(reducing_switches(instance)) > 0
+
+
+def _is_free(instance: Instance, *, copies: bool = True) -> bool:
+    """Whether nothing limits what waits in GPUs, and what is copied as little as is said."""
+    problem, topology = instance.problem, instance.problem.topology
+    # On a grid a switch passes data on in an exact epoch, which then depends on when it is sent.
+    in_time = instance.grid is None or not topology.has_profiles or not topology.num_switches
+    allowed = problem.copy or _only_combines(problem)
+    return in_time and problem.buffer is None and allowed == copies
+
+
+def _only_combines(problem: Problem) -> bool:
+    """Whether nothing but sums is asked for, each by one GPU: trees of those copy nothing."""
+    table = problem.chunks
+    return bool(table.reduce.all()) and all(len(nodes) == 1 for nodes in _goal_sets(table))
+
+
+def _goal_sets(table: ChunkTable) -> list[IntArray]:
+    return [table.sets[i] for i in np.unique(table.destination_set)]
+
+
+CONSTRUCTIONS = [
+    Construction("no waiting", _limits_buffers, rigid_plans),
+    Construction("separate copies", _lacks_copies, separate_plans),
+    Construction("multicast", _multicasts, multicast_plans),
+    Construction("in-network sums", _allreduces_in_switches, in_network_plans),
+    Construction("both halves", _allreduces, composed_plans),
+    Construction("reversed multicast", _reduces, reduction_plans),
+    Construction("route first", _is_free, routed_plans),
+]

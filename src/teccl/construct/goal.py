@@ -1,0 +1,47 @@
+"""Goal: what a construction aims at, how much work it may do, and when more is worth it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from teccl.construct.params import NEVER, RUN_UNITS
+
+
+@dataclass(slots=True, kw_only=True)
+class Goal:
+    """Aim and means of a construction, the same on every machine.
+
+    Parameters
+    ----------
+    target
+        A lower bound in the instance's time; nothing is better than meeting it.
+    allowance
+        Units of work (see `teccl.construct.params`) that may be spent beyond the first run of the
+        first construction that serves.
+    price
+        Gap that a unit of work is worth.
+    seed
+        Of all random choices.
+    checkpoint
+        Called before each run; may raise to end the search.
+    spent
+        Units so far.
+    """
+
+    target: int = 0
+    allowance: int = 0
+    price: float = 0.0
+    seed: int = 0
+    checkpoint: Callable[[], None] = lambda: None
+    spent: int = 0
+
+    def is_worth(self, finish: int, work: int) -> bool:
+        """Whether so much work is left and worth trying after a finish; after none any is."""
+        if finish == NEVER:
+            return True
+        is_left = self.spent + work <= self.allowance
+        return is_left and finish > self.target * (1 + self.price * work)
+
+    def begin(self, work: int) -> None:
+        """Count a run of so much work."""
+        self.checkpoint()
+        self.spent += work + RUN_UNITS

@@ -1,0 +1,114 @@
+"""Multicasts: by symmetry where there is one, by groups, and greedily."""
+
+from collections.abc import Iterator
+from itertools import count, product
+from typing import NamedTuple
+
+from teccl.construct.goal import Goal
+from teccl.construct.hierarchy import hierarchical_plan
+from teccl.construct.instance import Instance
+from teccl.construct.jobs import justify_serially
+from teccl.construct.multicast import Tables, greedy
+from teccl.construct.params import (
+    GREEDY_UNITS,
+    JUSTIFICATIONS,
+    LISTING_UNITS,
+    NEVER,
+    SEEDS,
+    SWITCHED_UNITS,
+    VARIANT_GAP,
+)
+from teccl.construct.plan import Plan, with_starts
+from teccl.construct.symmetry import find_group, is_symmetric_demand, symmetric_plans
+from teccl.construct.tasks import finish_time, precedence, schedule_tasks, tasks_of_plan
+from teccl.demand import Collective
+from teccl.footprint import num_deliveries
+
+
+class _Variant(NamedTuple):
+    join: bool
+    thrifty: bool
+    longest_first: bool
+
+
+def multicast_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield plans, each better than the ones before, while more work is worth it."""
+    best = NEVER
+    for kind in (_symmetric, _by_groups, _greedy):
+        for plan in kind(instance, goal, best):
+            if plan.finish < best:
+                best = plan.finish
+                yield plan
+
+
+def _symmetric(instance: Instance, goal: Goal, best: int) -> Iterator[Plan]:
+    """Yield plans made in the quotient; every other run is thrifty."""
+    if not is_symmetric_demand(instance.problem, Collective.ALLGATHER):
+        return
+    group = find_group(instance.problem.topology)
+    if group is None:
+        return
+    # Each run looks at the routes of one orbit for each delivery of one.
+    looks = 1 + len(instance.routes) // len(group)
+    work = GREEDY_UNITS * looks * num_deliveries(instance.problem) // len(group)
+    for run, plan in enumerate(symmetric_plans(instance, group, seed=goal.seed)):
+        if plan is not None:
+            best = min(best, plan.finish)
+            yield plan
+        goal.begin(work)
+        # Half of the work is left for greedy runs, which may use every link.
+        if best <= goal.target or (run > 0 and not goal.is_worth(best, goal.spent + work)):
+            return
+
+
+def _by_groups(instance: Instance, goal: Goal, best: int) -> Iterator[Plan]:
+    work = LISTING_UNITS * num_deliveries(instance.problem)
+    laid = hierarchical_plan(instance) if goal.is_worth(best, work) else None
+    if laid is not None:
+        goal.begin(work)
+        yield _in_turns(instance, laid)
+
+
+def _in_turns(instance: Instance, plan: Plan) -> Plan:
+    """Schedule a plan whose starts are turns, the first ones first."""
+    tasks = tasks_of_plan(instance, plan)
+    order = precedence(instance, tasks)
+    if instance.slots.max() == 1:
+        start = justify_serially(
+            instance, tasks, key=tasks.start, rounds=JUSTIFICATIONS, order=order
+        )
+    else:
+        start = schedule_tasks(instance, tasks, key=tasks.start, order=order)
+    return with_starts(plan, start, finish_time(tasks, start))
+
+
+def _variants(instance: Instance) -> list[_Variant]:
+    """Ways to run the greedy scheduler, those that win most often first."""
+    topology = instance.problem.topology
+    if not topology.num_switches:
+        return [_Variant(False, False, False), _Variant(False, True, False)]
+    joins = [False] if topology.has_profiles else [True, False]
+    return [_Variant(join, thrifty, True) for thrifty, join in product((True, False), joins)]
+
+
+def _greedy(instance: Instance, goal: Goal, best: int) -> Iterator[Plan]:
+    """Yield greedy plans: of every variant, then with other seeds of those that came near."""
+    units = SWITCHED_UNITS if instance.problem.topology.num_switches else GREEDY_UNITS
+    work = units * num_deliveries(instance.problem)
+    if not goal.is_worth(best, work):
+        return
+    tables, variants = Tables.build(instance), _variants(instance)
+    found = dict.fromkeys(variants, NEVER)
+    for turn, variant in ((turn, variant) for turn in count() for variant in variants):
+        if turn and found[variant] > (1 + VARIANT_GAP) * min(found.values()):
+            continue
+        # Two runs show what to expect of the rest.
+        is_first = turn == 0 and variant in variants[:2]
+        if not is_first and not goal.is_worth(min(best, *found.values()), work):
+            return
+        goal.begin(work)
+        seed = goal.seed * SEEDS + turn
+        plan = greedy(instance, tables, seed=seed, **variant._asdict())
+        if plan is not None:
+            found[variant] = min(found[variant], plan.finish)
+            yield plan

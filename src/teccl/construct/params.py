@@ -1,0 +1,103 @@
+"""Params: every number that was found by trial, with its reason and the benchmark that sets it.
+
+Work is counted in one unit: placing one transfer once, about half a microsecond. The benchmarks are
+``quality`` (the distribution, ``benchmarks/quality.py``), ``constructive`` and ``scale`` (named
+cases). What a step costs was measured on two cores; a factor of two either way changes little.
+"""
+
+from typing import Final
+
+# Larger than any time: nothing was found, or never.
+NEVER: Final = 2**61
+# A million, for numbers of this size.
+MILLION: Final = 10**6
+
+# --- how much work ------------------------------------------------------------------------------
+# Units that an effort may spend after the first schedule: about 1 s, 10 s and a quarter of an hour.
+BUDGET: Final = {"quick": 2 * MILLION, "normal": 20 * MILLION, "thorough": 2000 * MILLION}
+# The gap for which it is worth spending all of that; a part of the work is worth that part of the
+# gap. This one rule decides whether to go on, wherever more work might help (quality).
+PATIENCE: Final = {"quick": 0.2, "normal": 0.1, "thorough": 0.0}
+# A large problem has a budget of so many times the work of judging one schedule of it (scale).
+LARGE_PART: Final = 16
+# Part of the budget that goes into one construction of the best counts of chunks (quality).
+POLISH_PART: Final = 16
+# Units of any run, however small.
+RUN_UNITS: Final = 500
+# Units for each transfer: a greedy run, one through switches, laying it in a tree, laying it as a
+# path, scheduling it by one key, re-timing and judging it, making it in plain Python (scale).
+GREEDY_UNITS: Final = 1
+SWITCHED_UNITS: Final = 8
+TREE_UNITS: Final = 8
+PATH_UNITS: Final = 64
+LISTING_UNITS: Final = 12
+OFFER_UNITS: Final = 8
+PYTHON_UNITS: Final = 32
+
+# --- how many chunks ----------------------------------------------------------------------------
+# Chunks up to which more are tried whatever they cost in latency, and the most there are (quality).
+MANY_CHUNKS: Final = 64
+MOST_CHUNKS: Final = 1024
+# Beyond that a chunk takes at least this part of some link's latency: a pipeline of finer ones is
+# always a little faster, if only on paper.
+FINEST: Final = 16
+# Of the numbers of chunks tried, the fewest within this part of the best is taken.
+CHUNK_TOLERANCE: Final = 1000
+# A gap below which narrower cuts are not looked for, which takes longer than most searches.
+NARROW_GAP: Final = 0.004
+
+# --- routes -------------------------------------------------------------------------------------
+# Equal-length passages kept per pair of GPUs and first link, for fabrics with many spines (scale).
+PARALLEL_WAYS: Final = 4
+# Passages through several switches are listed only while there are this many or fewer, unless the
+# GPUs are not connected without them.
+LONG_ROUTES: Final = 20_000
+# Factors of the grids of ranks that are tried for symmetry.
+GRID_FACTORS: Final = 3
+
+# --- greedy runs --------------------------------------------------------------------------------
+# How far behind the best a variant may be to be run with further seeds, and how many seeds belong
+# to each of the user's.
+VARIANT_GAP: Final = 0.05
+SEEDS: Final = 1009
+# Speeds of routes that are told apart; what is slower still counts like the slowest.
+SPEEDS: Final = 5
+
+# --- trees and paths under prices ---------------------------------------------------------------
+# How fast a price grows as load nears the target, and the exponent at which it stops growing.
+STEEPNESS: Final = 30.0
+HIGHEST_EXPONENT: Final = 60.0
+# Price of time: next to nothing balances best, more keeps ways short; tried in this order.
+TIME_PRICES: Final = (1e-6, 0.1)
+TIME_PRICE: Final = 1e-3
+# Passes over all trees, and roots that are tried for a sum that goes back out.
+PASSES: Final = 6
+ROOTS: Final = 3
+# Chunks of an exchange, per GPU, beyond which paths are laid for one source of each orbit only.
+LAID_PER_GPU: Final = 80
+# Units of one pass over all paths beyond which those of one source are laid in batches.
+PASS_WORK: Final = 200 * MILLION
+# How much more than the target the fullest resource may hold for paths without relays to do.
+DIRECT_TOLERANCE: Final = 0.01
+
+# How much longer than half of the time each phase of a sum that goes back out may hold anything.
+PHASE_TOLERANCE: Final = 0.03
+# So many transfers less than a link could take are laid for such sums: the longer one is, the less
+# often the next is there in time.
+RESERVE: Final = 8.0
+
+# --- scheduling ---------------------------------------------------------------------------------
+# Rounds of justification.
+JUSTIFICATIONS: Final = 3
+# Part of the bound over which chunks are spread, and the weight of work left on other resources.
+SPREAD: Final = 0.8
+WORK_LEFT: Final = 0.3
+# Times that differ by less than this part of a chunk's time on a link differ by rounding.
+ROUNDING: Final = 1000
+# Least share of the highest load with which a resource is full.
+SCARCE: Final = 0.9
+
+# --- periods ------------------------------------------------------------------------------------
+# GPUs from which on periods of copies are larger and every passage has one output: those of several
+# must find all of them free at once, which is the harder the more there are (scale).
+MANY_GPUS: Final = 64

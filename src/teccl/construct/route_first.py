@@ -1,0 +1,177 @@
+"""Route first, schedule second: balanced trees and paths whose transfers are then put in order."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from teccl.construct.goal import Goal
+from teccl.construct.instance import Instance, IntArray
+from teccl.construct.jobs import justify_serially
+from teccl.construct.multicast import Tables
+from teccl.construct.params import (
+    JUSTIFICATIONS,
+    LAID_PER_GPU,
+    LISTING_UNITS,
+    NEVER,
+    PATH_UNITS,
+    SPREAD,
+    STEEPNESS,
+    TIME_PRICES,
+    TREE_UNITS,
+    WORK_LEFT,
+)
+from teccl.construct.plan import Plan, with_starts
+from teccl.construct.restricted import delivery_paths, path_plan
+from teccl.construct.symmetry import find_group, is_symmetric_demand, symmetric_paths
+from teccl.construct.tasks import (
+    Precedence,
+    Tasks,
+    finish_time,
+    justify,
+    precedence,
+    schedule_tasks,
+    task_tails,
+    tasks_of_plan,
+)
+from teccl.construct.trees import laid_plan
+from teccl.demand import Collective
+from teccl.footprint import num_deliveries
+from teccl.problem import Problem
+
+# Price of time and steepness of the price of load with which ways are laid, one after the other.
+LAYINGS = (*((price, STEEPNESS) for price in TIME_PRICES), (1.0, 0.0))
+
+
+def routing_work(problem: Problem) -> int:
+    """Units of laying ways for all deliveries and of scheduling them by one key."""
+    table = problem.chunks
+    is_exchange = all(len(table.sets[i]) == 1 for i in np.unique(table.destination_set))
+    units = PATH_UNITS if is_exchange and not table.reduce.any() else TREE_UNITS
+    return (units + LISTING_UNITS) * num_deliveries(problem)
+
+
+def routed_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield plans from balanced trees and paths, scheduled in several orders."""
+    best, work = NEVER, routing_work(instance.problem)
+    for plan in _routings(instance, goal):
+        goal.begin(work)
+        for listed in listed_plans(instance, plan, goal):
+            if listed.finish <= best:
+                best = listed.finish
+                yield listed
+        if not goal.is_worth(best, work):
+            return
+
+
+def _routings(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield trees and paths without times, for large exchanges repeated by symmetry first."""
+
+    def lay(part: Instance, price: float, steepness: float) -> Plan | None:
+        return laid_plan(
+            part,
+            Tables.build(part),
+            target=float(max(goal.target, 1)),
+            seed=goal.seed,
+            length_weight=price,
+            steepness=steepness,
+        )
+
+    problem = instance.problem
+    is_large = len(problem.chunks) > LAID_PER_GPU * problem.topology.num_gpus
+    if is_large and is_symmetric_demand(problem, Collective.ALLTOALL):
+        group = find_group(problem.topology)
+        repeated = group and symmetric_paths(instance, group, lambda part: lay(part, *LAYINGS[0]))
+        if isinstance(repeated, Plan):
+            yield repeated
+    for price, steepness in LAYINGS:
+        plan = lay(instance, price, steepness)
+        if plan is None:
+            return
+        yield plan
+
+
+def separate_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield plans in which every destination gets a copy of its own from the source."""
+    for steepness in (STEEPNESS, 0.0):
+        paths = delivery_paths(
+            instance, target=float(max(goal.target, 1)), steepness=steepness, seed=goal.seed
+        )
+        if paths is not None:
+            yield from listed_plans(instance, path_plan(paths), goal)
+
+
+def listed_plans(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
+    """Schedule a plan's tasks by several keys, serially and by lists, and justify."""
+    tasks = tasks_of_plan(instance, plan)
+    order = precedence(instance, tasks)
+    work, best = LISTING_UNITS * len(tasks), NEVER
+    serial = bool(instance.slots.max() == 1)
+    for key, weight in _keys(instance, tasks, goal.target, order):
+        if not goal.is_worth(best, work):
+            return
+        goal.begin(work)
+        for start in _starts(instance, tasks, order, key, weight, serial=serial):
+            finish = finish_time(tasks, start)
+            if finish < best:
+                best = finish
+                yield with_starts(plan, start, finish)
+            if finish <= goal.target:
+                return
+
+
+def _starts(
+    instance: Instance,
+    tasks: Tasks,
+    order: Precedence,
+    key: IntArray,
+    weight: float,
+    *,
+    serial: bool,
+) -> Iterator[IntArray]:
+    """Yield starts by a key: serial scheduling, list scheduling, and the latter justified."""
+    if serial:
+        yield justify_serially(instance, tasks, key=key, rounds=JUSTIFICATIONS, order=order)
+    start = schedule_tasks(instance, tasks, key=key, weight=weight, order=order)
+    yield start
+    if finish_time(tasks, start) < NEVER:
+        yield justify(instance, tasks, start, rounds=JUSTIFICATIONS, weight=weight, order=order)
+
+
+def _keys(
+    instance: Instance, tasks: Tasks, target: int, order: Precedence
+) -> list[tuple[IntArray, float]]:
+    """Orders in which to start tasks, and what the work left on other resources weighs in them.
+
+    By longest way on, by turns around the ring, by chunk, important tenants first.
+    """
+    problem = instance.problem
+    topology, table = problem.topology, problem.chunks
+    n = topology.num_gpus
+    rank = np.zeros(topology.num_nodes, dtype=np.int64)
+    rank[topology.gpus] = np.arange(n)
+    tail = task_tails(tasks, order)
+    first_out = tasks.out_node[tasks.out_start[:-1]]
+    # Senders turn to receivers at equal distance around the ranks, so that no two meet.
+    turn = (rank[first_out] - rank[tasks.src]) % n
+    rounds = table.piece[tasks.chunk] * n + turn
+    steps = np.unique(rounds, return_inverse=True)[1]
+    scale = max(1, int(steps.max(initial=0)) + 1)
+    mixed = np.random.Generator(np.random.PCG64(0)).permutation(len(table))
+    share = SPREAD * target / max(1, len(table))
+    spaced, in_order = (
+        (place[tasks.chunk] * share).astype(np.int64) - 2 * tail
+        for place in (mixed, np.arange(len(table)))
+    )
+    weight = np.array([float(t.priority) for t in problem.demand.tenants])
+    first = np.unique(-weight, return_inverse=True)[1][table.tenant[tasks.chunk]]
+    important = [(first * (int(tail.max(initial=0)) + 1) - tail, 0.0)] if first.any() else []
+    return [
+        *important,
+        (-tail * scale + steps, 0.0),
+        (-tail, 1.0),
+        (spaced, 0.0),
+        (steps, 0.0),
+        (-tail, WORK_LEFT),
+        (in_order, 0.0),
+        (spaced, WORK_LEFT),
+    ]

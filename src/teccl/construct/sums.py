@@ -1,0 +1,104 @@
+"""Sums from multicasts: reductions by reversal, AllReduce of both halves at the same time."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from operator import attrgetter
+
+import numpy as np
+
+from teccl.construct.gathering import gathered_allreduce
+from teccl.construct.goal import Goal
+from teccl.construct.instance import Instance
+from teccl.construct.multicast import Tables
+from teccl.construct.multicasts import multicast_plans
+from teccl.construct.params import JUSTIFICATIONS, LISTING_UNITS, NEVER
+from teccl.construct.plan import Plan, with_starts
+from teccl.construct.reversal import reducing_switches, reversed_plan
+from teccl.construct.route_first import listed_plans
+from teccl.construct.side_by_side import side_by_side
+from teccl.construct.tasks import finish_time, justify, precedence, replay_tasks, tasks_of_plan
+from teccl.demand import Collective, Demand
+
+
+def reduction_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield reductions made by reversing the best multicast, in switches first if they can."""
+
+    def best_multicast(backward: Instance, _: Tables) -> Plan | None:
+        return min(multicast_plans(backward, goal), key=attrgetter("finish"), default=None)
+
+    num_switches = instance.problem.topology.num_switches
+    can_gather = 0 < num_switches == len(reducing_switches(instance))
+    for gathers in (True, False) if can_gather else (False,):
+        backward = reversed_plan(instance, best_multicast, gathers=gathers)
+        plan = None if backward is None else _replayed(instance, backward)
+        if plan is not None:
+            yield plan
+
+
+def in_network_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield AllReduces whose contributions come together in switches that can add up."""
+    halves = (_half(instance, c) for c in (Collective.REDUCESCATTER, Collective.ALLGATHER))
+    plan = gathered_allreduce(*halves)
+    if plan is not None:
+        yield min(listed_plans(instance, plan, goal), key=attrgetter("finish"))
+
+
+def composed_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield AllReduces made of the best ReduceScatter and the best AllGather.
+
+    Both phases are placed together: an AllGather's send starts as soon as its chunk is reduced.
+    """
+    # Each half has half of the time and of the work.
+    parts = [replace(goal, target=goal.target // 2, allowance=goal.allowance // 2) for _ in "12"]
+    scatter, gather = (_half(instance, c) for c in (Collective.REDUCESCATTER, Collective.ALLGATHER))
+    kinds = [(reduction_plans, scatter, parts[0]), (multicast_plans, gather, parts[1])]
+    firsts, seconds = side_by_side(lambda kind: list(kind[0](*kind[1:])), kinds)
+    goal.spent += sum(part.spent for part in parts)
+    if not seconds:
+        return
+    second = min(seconds, key=attrgetter("finish"))
+    for first in firsts:
+        plan = _one_after_another(first, second)
+        yield plan
+        placed = _replayed(instance, plan)
+        if placed is None:
+            continue
+        yield placed
+        work = 2 * LISTING_UNITS * len(plan.rows)
+        if goal.is_worth(placed.finish, work):
+            goal.begin(work)
+            yield from _justified(instance, placed)
+
+
+def _replayed(instance: Instance, plan: Plan) -> Plan | None:
+    """Place a plan's tasks again in their order, which mends what reversal bends."""
+    tasks = tasks_of_plan(instance, plan)
+    start = replay_tasks(instance, tasks, key=tasks.start)
+    finish = finish_time(tasks, start)
+    return None if finish >= NEVER else with_starts(plan, start, finish)
+
+
+def _one_after_another(first: Plan, second: Plan) -> Plan:
+    """Return the plan in which a ReduceScatter is followed by an AllGather."""
+    rows = np.concatenate([first.rows, second.rows])
+    rows[len(first.rows) :, 2] += first.finish
+    rows[len(first.rows) :, 3] += len(first.rows)
+    reduce = np.arange(len(rows)) < len(first.rows)
+    return Plan(rows=rows, finish=first.finish + second.finish, reduce=reduce)
+
+
+def _half(instance: Instance, collective: Collective) -> Instance:
+    """Return the instance of one half of an AllReduce, on the same routes."""
+    problem = instance.problem
+    tenants = tuple(replace(t, collective=collective) for t in problem.demand.tenants)
+    half = replace(problem, demand=Demand(tenants=tenants))
+    return Instance.build(half, instance.grid, ways=instance.routes.ways())
+
+
+def _justified(instance: Instance, plan: Plan) -> Iterator[Plan]:
+    tasks = tasks_of_plan(instance, plan)
+    order = precedence(instance, tasks)
+    start = justify(instance, tasks, tasks.start, rounds=2 * JUSTIFICATIONS, order=order)
+    finish = finish_time(tasks, start)
+    if finish < plan.finish:
+        yield with_starts(plan, start, finish)

@@ -1,0 +1,60 @@
+"""Chunks: the ladder of numbers of chunks that a search climbs while more of them pay."""
+
+from collections.abc import Callable, Iterator
+
+from teccl.construct.params import CHUNK_TOLERANCE, FINEST, MANY_CHUNKS, MOST_CHUNKS
+from teccl.synthesis.search import Search
+
+
+def ladder(search: Search, work: Callable[[int], int], *, most: int | None = None) -> Iterator[int]:
+    """Yield numbers of chunks, each twice the one before, while that is worth its work.
+
+    Whoever asks offers schedules with that number before asking for the next. Two numbers that
+    gain less than their work is worth end it.
+
+    Parameters
+    ----------
+    work
+        Units of trying a number.
+    most
+        Most chunks to try.
+    """
+    if search.request.chunks is not None:
+        yield search.request.chunks
+        return
+    limit = most or most_chunks(search)
+    tolerance = 1 / CHUNK_TOLERANCE
+    stale, fastest, count = 0, None, 1
+    while stale < 2 and not search.is_within(tolerance):
+        if not search.is_worth(work(count)):
+            return
+        search.budget.spend(work(count))
+        yield count
+        found = search.incumbents.get(count)
+        if found is None or count == limit:
+            return
+        worth = max(tolerance, search.budget.price * work(count))
+        gains = fastest is None or found.length + worth * (search.target or 0) < fastest
+        stale = 0 if gains else stale + 1
+        fastest = found.length if fastest is None else min(fastest, found.length)
+        count = min(2 * count, limit)
+
+
+def most_chunks(search: Search) -> int:
+    """Most chunks that are tried: what the user says, else many, more where they are not fine."""
+    return search.request.max_chunks or max(MANY_CHUNKS, finest(search, MOST_CHUNKS))
+
+
+def finest(search: Search, most: int = MANY_CHUNKS) -> int:
+    """Most chunks where latencies count as much as rates: each still takes some time on a link.
+
+    With more a pipeline is always a little faster, if only on paper.
+    """
+    problem = search.request.problem(1)
+    alpha = problem.topology.alpha_ps
+    if search.request.max_chunks is not None:
+        return search.request.max_chunks
+    if not alpha.all():
+        return most
+    found = int((FINEST * problem.transmission_ps.max(axis=1) / alpha).max())
+    return min(most, max(1, found))

@@ -1,0 +1,100 @@
+"""Incumbents: the best schedule found for each number of chunks, and the one to hand out."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from teccl.construct.params import CHUNK_TOLERANCE
+from teccl.result import Attempt
+from teccl.schedule import Schedule
+from teccl.timegrid import TimeGrid
+from teccl.units import PICOSECONDS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A schedule in its exact replay.
+
+    Parameters
+    ----------
+    epochs, grid
+        Its length on a grid; the grid is given here where the schedule itself is on none.
+    """
+
+    schedule: Schedule
+    finish_ps: int
+    tenant_finish_ps: tuple[int, ...]
+    epochs: int | None = None
+    grid: TimeGrid | None = None
+
+    @property
+    def length(self) -> int:
+        """Picoseconds that are minimised: whole epochs on a grid, else the finish."""
+        if self.epochs is None or self.schedule.grid is None:
+            return self.finish_ps
+        return int(self.schedule.grid.epoch * self.epochs * PICOSECONDS)
+
+    @property
+    def merit(self) -> tuple[int, int, Fraction, Fraction]:
+        """What is to be small: the length, the makespan, the tenants' finishes, the bytes sent."""
+        tenants = self.schedule.problem.demand.tenants
+        weighted = sum(
+            (t.priority * finish for t, finish in zip(tenants, self.tenant_finish_ps, strict=True)),
+            Fraction(0),
+        )
+        return self.length, self.finish_ps, weighted, self.schedule.bytes_on_wire
+
+
+@dataclass(slots=True, kw_only=True)
+class Incumbents:
+    """The best candidate for each number of chunks.
+
+    Parameters
+    ----------
+    tolerance
+        Part of the least length by which one with fewer chunks may be longer.
+    """
+
+    tolerance: float = 1 / CHUNK_TOLERANCE
+    by_chunks: dict[int, Candidate] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.by_chunks)
+
+    def __iter__(self) -> Iterator[int]:
+        """Numbers of chunks, those of the shortest schedules first."""
+        return iter(sorted(self.by_chunks, key=lambda count: self.by_chunks[count].length))
+
+    def get(self, num_chunks: int) -> Candidate | None:
+        """Return the best with so many chunks."""
+        return self.by_chunks.get(num_chunks)
+
+    def add(self, candidate: Candidate) -> bool:
+        """Keep a candidate if it is the best with its number of chunks; say whether it is."""
+        count = candidate.schedule.problem.num_chunks
+        known = self.by_chunks.get(count)
+        if known is not None and known.merit <= candidate.merit:
+            return False
+        self.by_chunks[count] = candidate
+        return True
+
+    @property
+    def fastest(self) -> int:
+        """Least length of any candidate."""
+        return min(candidate.length for candidate in self.by_chunks.values())
+
+    @property
+    def best(self) -> Candidate | None:
+        """The candidate to hand out: few chunks, and about as good as any."""
+        if not self.by_chunks:
+            return None
+        most = self.fastest * (1 + self.tolerance)
+        return self.by_chunks[min(c for c, x in self.by_chunks.items() if x.length <= most)]
+
+    @property
+    def tried(self) -> tuple[Attempt, ...]:
+        """What came of each number of chunks, in increasing order."""
+        return tuple(
+            Attempt(count, found.schedule.method, found.finish_ps / PICOSECONDS)
+            for count, found in sorted(self.by_chunks.items())
+        )

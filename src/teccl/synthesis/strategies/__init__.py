@@ -1,0 +1,24 @@
+"""Strategies of `auto`, in the order in which they have their turn: one file, one entry each."""
+
+from teccl.synthesis.portfolio import Strategy
+from teccl.synthesis.strategies.baselines import Baselines
+from teccl.synthesis.strategies.construction import Construction
+from teccl.synthesis.strategies.exact import ExactOnGrid
+from teccl.synthesis.strategies.narrow_cuts import NarrowCuts
+from teccl.synthesis.strategies.periods import Periods
+from teccl.synthesis.strategies.polish import Polish
+from teccl.synthesis.strategies.restart import Restart
+
+__all__ = ["CONSTRUCT", "PORTFOLIO"]
+
+# What makes schedules from nothing, without baselines and solvers.
+CONSTRUCT: list[Strategy] = [Construction(), NarrowCuts(), Polish(), Periods()]
+PORTFOLIO: list[Strategy] = [
+    Restart(),
+    Construction(),
+    NarrowCuts(),
+    Baselines(),
+    Polish(),
+    Periods(),
+    ExactOnGrid(),
+]

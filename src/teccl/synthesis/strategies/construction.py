@@ -1,0 +1,74 @@
+"""Construction: a schedule without a solver for each number of chunks that pays."""
+
+import math
+from collections.abc import Iterator
+
+from teccl.construct.goal import Goal
+from teccl.problem import Problem
+from teccl.synthesis.chunks import ladder
+from teccl.synthesis.features import Features
+from teccl.synthesis.search import Search
+from teccl.timegrid import TimeGrid
+from teccl.units import PICOSECONDS
+
+
+class Construction:
+    """Tries one construction for one, two, four ... chunks."""
+
+    name = "construct"
+
+    def refusal(self, _: Features) -> None:
+        """Serve every request; options that nothing serves leave no schedule."""
+
+    def work(self, features: Features) -> int:
+        """Offer one schedule."""
+        return features.offer_work(1)
+
+    def attempts(self, search: Search) -> Iterator[None]:
+        """Construct with more and more chunks."""
+        for count in ladder(search, search.features.offer_work):
+            # As much work goes into constructing a schedule as into judging it.
+            allowance = search.features.offer_work(count)
+            construct_one(search, search.request.problem(count), allowance=allowance)
+            yield
+
+
+def construct_one(search: Search, problem: Problem, *, allowance: int) -> None:
+    """Offer the first plan at once and the best one in the end, however it ends."""
+    from teccl.construct.constructions import construct
+    from teccl.construct.instance import Instance
+    from teccl.construct.warmup import load_all_kernels
+
+    search.checkpoint()
+    with search.paused():
+        load_all_kernels()
+    grid = search.request.time_grid(problem)
+    instance = Instance.build(problem, grid)
+    known = search.incumbents.get(problem.num_chunks)
+    goal = Goal(
+        target=_target(search, grid),
+        allowance=allowance,
+        price=search.budget.price,
+        seed=search.request.seed,
+        checkpoint=search.checkpoint,
+    )
+    pending = None
+    try:
+        for plan in construct(instance, goal):
+            if known is not None and plan.finish > (known.epochs or known.finish_ps):
+                continue
+            pending = plan
+            if search.incumbents.get(problem.num_chunks) is None or search.features.has_tenants:
+                search.offer_plan(instance, plan)
+                pending = None
+            search.checkpoint()
+    finally:
+        search.budget.spend(goal.spent)
+        if pending is not None:
+            search.offer_plan(instance, pending)
+
+
+def _target(search: Search, grid: TimeGrid | None) -> int:
+    """Return the bound in the time that plans count: epochs on a grid, else picoseconds."""
+    target = 0 if search.target is None else search.target * (1 + search.request.gap)
+    return math.ceil(target if grid is None else target / (grid.epoch * PICOSECONDS))

@@ -1,0 +1,29 @@
+"""Polish: the best numbers of chunks again, with every construction that serves and more runs."""
+
+from collections.abc import Iterator
+
+from teccl.synthesis.features import Features
+from teccl.synthesis.search import Search
+from teccl.synthesis.strategies.construction import construct_one
+
+
+class Polish:
+    """Constructs the two numbers of chunks again that came out best."""
+
+    name = "polish"
+
+    def refusal(self, _: Features) -> None:
+        """Serve every request."""
+
+    def work(self, features: Features) -> int:
+        """Construct once more."""
+        return features.offer_work(features.given_chunks or 1)
+
+    def attempts(self, search: Search) -> Iterator[None]:
+        """Try each again, the best first."""
+        for count in list(search.incumbents)[:2]:
+            if search.is_worth(search.features.offer_work(count)):
+                search.budget.spend(search.features.offer_work(count))
+                allowance = search.budget.polish
+                construct_one(search, search.request.problem(count), allowance=allowance)
+                yield
