@@ -49,7 +49,7 @@ def _symmetric(instance: Instance, goal: Goal, best: int) -> Iterator[Plan]:
     if group is None:
         return
     # Each run looks at the routes of one orbit for each delivery of one.
-    looks = 1 + len(instance.routes) // len(group)
+    looks = 1 + min(len(instance.routes) // len(group), instance.problem.topology.num_nodes)
     work = GREEDY_UNITS * looks * num_deliveries(instance.problem) // len(group)
     for run, plan in enumerate(symmetric_plans(instance, group, seed=goal.seed)):
         if plan is not None:
@@ -57,7 +57,8 @@ def _symmetric(instance: Instance, goal: Goal, best: int) -> Iterator[Plan]:
             yield plan
         goal.begin(work)
         # Half of the work is left for greedy runs, which may use every link.
-        if best <= goal.target or (run > 0 and not goal.is_worth(best, goal.spent + work)):
+        is_enough = best == NEVER or not goal.is_worth(best, goal.spent + work)
+        if best <= goal.target or (run > 0 and is_enough):
             return
 
 
@@ -104,7 +105,8 @@ def _greedy(instance: Instance, goal: Goal, best: int) -> Iterator[Plan]:
             continue
         # Two runs show what to expect of the rest.
         is_first = turn == 0 and variant in variants[:2]
-        if not is_first and not goal.is_worth(min(best, *found.values()), work):
+        least = min(best, *found.values())
+        if not is_first and (least == NEVER or not goal.is_worth(least, work)):
             return
         goal.begin(work)
         seed = goal.seed * SEEDS + turn

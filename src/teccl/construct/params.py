@@ -17,7 +17,7 @@ MILLION: Final = 10**6
 BUDGET: Final = {"quick": 2 * MILLION, "normal": 20 * MILLION, "thorough": 2000 * MILLION}
 # The gap for which it is worth spending all of that; a part of the work is worth that part of the
 # gap. This one rule decides whether to go on, wherever more work might help (quality).
-PATIENCE: Final = {"quick": 0.2, "normal": 0.1, "thorough": 0.0}
+PATIENCE: Final = {"quick": 0.2, "normal": 0.2, "thorough": 0.0}
 # A large problem has a budget of so many times the work of judging one schedule of it (scale).
 LARGE_PART: Final = 16
 # Part of the budget that goes into one construction of the best counts of chunks (quality).
