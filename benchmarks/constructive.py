@@ -1,14 +1,14 @@
 """The tables behind the constructive scheduler's claims: finish, bound, gap and synthesis time.
 
 Run ``python benchmarks/constructive.py [paper|ndv2|dgx1|grids|large] ...``; without names, all.
+``--json FILE`` appends every row as a JSON line, with its processor seconds.
 """
 
 import csv
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from _table import print_machine, print_table
+from _table import print_table, run_tables
 
 import teccl
 
@@ -202,6 +202,4 @@ TABLES: dict[str, Callable[[], None]] = {
 
 
 if __name__ == "__main__":
-    print_machine()
-    for name in sys.argv[1:] or TABLES:
-        TABLES[name]()
+    run_tables(TABLES, __doc__)

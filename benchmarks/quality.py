@@ -32,7 +32,8 @@ def read_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="per problem")
     parser.add_argument("--workers", type=int, default=2, help="problems at a time")
     parser.add_argument("--threads", type=int, help="handed to solve")
-    parser.add_argument("--output", type=Path, default=Path("quality/results.jsonl"))
+    parser.add_argument("--output", type=Path, default=Path("out/quality/results.jsonl"))
+    parser.add_argument("--retry", action="store_true", help="solve again what has failed")
     parser.add_argument("--list", action="store_true", help="print the problems, solve nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     parser.add_argument("--compare", type=Path, nargs=2, metavar=("OLD", "NEW"))
@@ -71,6 +72,7 @@ def measure(asked: argparse.Namespace) -> None:
         limit_s=asked.limit or (QUICK_LIMIT_S if asked.quick else LIMIT_S),
         workers=asked.workers,
         threads=asked.threads,
+        retry=asked.retry,
         tell=lambda line: print(line, file=sys.stderr, flush=True),
     )
     if asked.json:

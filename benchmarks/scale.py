@@ -2,7 +2,8 @@
 
 Run ``python benchmarks/scale.py [grids|degraded|faulty|paper|clusters|growth|replan|verify] ...``;
 without names, all. Every case runs in a process of its own, so that its peak memory is its own.
-Finish and bound are epochs on a grid, else microseconds.
+Finish and bound are epochs on a grid, else microseconds. ``--json FILE`` appends every row as a
+JSON line.
 """
 
 import json
@@ -16,7 +17,7 @@ from statistics import median
 from time import perf_counter
 from typing import Any
 
-from _table import print_machine, print_table
+from _table import print_table, run_tables
 
 from teccl.topology import Topology
 
@@ -251,6 +252,4 @@ if __name__ == "__main__":
         case = json.loads(sys.argv[2])
         print(json.dumps(verify_case(case) if "verify" in case else solve_case(case)))
     else:
-        print_machine()
-        for name in sys.argv[1:] or TABLES:
-            TABLES[name]()
+        run_tables(TABLES, __doc__)

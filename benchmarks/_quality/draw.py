@@ -79,13 +79,15 @@ def _draw_faults(chance: Chance, fabric: Fabric) -> tuple[list[int], dict[str, A
     gone = chance.choice(("cable", "gpu")) if slow == "nothing" or chance.coin(0.5) else "nothing"
     faults: dict[str, Any] = {}
     if slow != "nothing":
-        cables = fabric.cables if slow == "cable" else ()
-        where = chance.choice(cables or [f"{name}:*" for name in fabric.gpus])
+        nodes = [f"{name}:*" for name in fabric.gpus]
+        where = chance.choice((fabric.cables if slow == "cable" else ()) or nodes)
         faults["degrade"] = [f"{where}={10 * chance.whole(1, 9)}%"]
-    if gone == "cable" and fabric.spare_cables:
-        faults["without_links"] = [chance.choice(fabric.spare_cables)]
-    elif gone != "nothing" and fabric.spare_gpus:
-        lost = chance.choice(fabric.spare_gpus)
+    cables = fabric.spare_cables() if gone == "cable" else []
+    gpus = fabric.spare_gpus() if gone != "nothing" else []
+    if cables:
+        faults["without_links"] = [chance.choice(cables)]
+    elif gpus:
+        lost = chance.choice(gpus)
         faults["without_links"] = [f"{fabric.gpus[lost]}:*"]
         ranks.remove(lost)
     return ranks, faults

@@ -20,62 +20,52 @@ class Fabric:
     ----------
     topology
         A preset with parameters, or the document of a topology file.
+    preset
+        What is known of the preset, None for a document.
     gpus
         Names of the GPUs by rank.
     cables
         Pairs ``A:B`` of nodes with a link, as far as they are known.
-    spare_cables, spare_gpus
-        What may break alone without cutting off anybody else.
-    has_switches
-        Whether there are switches.
     """
 
     topology: str | dict[str, Any]
+    preset: presets.Preset | None
     gpus: tuple[str, ...]
     cables: tuple[str, ...]
-    spare_cables: tuple[str, ...]
-    spare_gpus: tuple[int, ...]
-    has_switches: bool
+
+    def spare_cables(self) -> list[str]:
+        """Cables of which any one may break without cutting off a GPU."""
+        if self.preset is not None:
+            return list(self.cables) if self.preset.spare_cables else []
+        everyone = set(self.gpus)
+        return [each for each in self.cables if self._connects(set(each.split(":")), everyone)]
+
+    def spare_gpus(self) -> list[int]:
+        """Ranks of which any one may break without cutting off another."""
+        if self.preset is not None:
+            return list(self.preset.spare_gpus)
+        everyone = set(self.gpus)
+        return [
+            rank for rank, name in enumerate(self.gpus) if self._connects({name}, everyone - {name})
+        ]
+
+    def _connects(self, lost: set[str], wanted: set[str]) -> bool:
+        """Whether all is within reach without the links of a node, or between two of them."""
+        assert isinstance(self.topology, dict)
+        arcs = _arcs(self.topology["links"])
+        return connects([arc for arc in arcs if not lost <= set(arc)], wanted)
 
 
 def draw_fabric(chance: Chance, family: str, *, switches: bool = False) -> Fabric:
     """Draw a fabric of a family; `switches` asks for one that has some."""
     if family in GRAPHS:
-        return _from_links(GRAPHS[family](chance))
+        document = GRAPHS[family](chance)
+        gpus = [node["name"] for node in document["nodes"] if node.get("kind") != "switch"]
+        cables = dict.fromkeys(":".join(sorted(arc)) for arc in _arcs(document["links"]))
+        return Fabric(topology=document, preset=None, gpus=tuple(gpus), cables=tuple(cables))
     names = [name for name in presets.FAMILIES[family] if not switches or presets.switched(name)]
     preset = presets.draw_preset(chance, chance.choice(names), MIN_GPUS, MAX_GPUS)
-    return Fabric(
-        topology=preset.spec,
-        gpus=preset.gpus,
-        cables=preset.cables,
-        spare_cables=preset.cables if preset.spare_cables else (),
-        spare_gpus=preset.spare_gpus,
-        has_switches=presets.switched(preset.name),
-    )
-
-
-def _from_links(document: dict[str, Any]) -> Fabric:
-    """Find out which cables and GPUs of a graph are spare."""
-    nodes = [node["name"] for node in document["nodes"]]
-    gpus = tuple(node["name"] for node in document["nodes"] if node.get("kind") != "switch")
-    arcs = _arcs(document["links"])
-    cables = tuple(dict.fromkeys(":".join(sorted(arc)) for arc in arcs))
-
-    def survives(lost: set[str], wanted: set[str]) -> bool:
-        """Whether all is within reach without the links of a node, or between two of them."""
-        return connects([arc for arc in arcs if not lost <= set(arc)], wanted)
-
-    everyone = set(gpus)
-    return Fabric(
-        topology=document,
-        gpus=gpus,
-        cables=cables,
-        spare_cables=tuple(each for each in cables if survives(set(each.split(":")), everyone)),
-        spare_gpus=tuple(
-            rank for rank, name in enumerate(gpus) if survives({name}, everyone - {name})
-        ),
-        has_switches=len(nodes) > len(gpus),
-    )
+    return Fabric(topology=preset.spec, preset=preset, gpus=preset.gpus, cables=preset.cables)
 
 
 def _arcs(links: Links) -> list[tuple[str, str]]:

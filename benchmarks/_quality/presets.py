@@ -51,7 +51,17 @@ def switched(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
-    """A preset with parameters; see `Fabric`."""
+    """A preset with parameters.
+
+    Parameters
+    ----------
+    spec
+        As `teccl` takes it.
+    gpus, cables
+        As in a `Fabric`.
+    spare_cables, spare_gpus
+        Whether any one of the cables, and which GPUs, may break without cutting off another GPU.
+    """
 
     name: str
     spec: str

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
@@ -16,7 +17,7 @@ from _quality.problem import Problem, command
 
 Record = dict[str, Any]
 _CHILD = (sys.executable, "-m", "_quality.child")
-_LABELS = ("key", "digest", "set", "family", "collective", "decade", "num_gpus", "options")
+_LABELS = ("key", "digest", "set", "family", "collective", "decade", "num_gpus")
 
 
 # Processes that an interrupt must end; they do not hear the terminal's own.
@@ -74,9 +75,12 @@ def run(
     limit_s: float,
     workers: int,
     threads: int | None,
+    retry: bool = False,
     tell: Callable[[str], None],
 ) -> list[Record]:
     """Solve what the file has no result of yet, and return the results of all problems.
+
+    With `retry`, what has failed is solved again; of several results the last counts.
 
     Raises
     ------
@@ -91,7 +95,12 @@ def run(
                 f"{results.path} holds results of other code or threads ({record['code']}, "
                 f"{record['threads']}); give another --output"
             )
-    todo = [each for each in problems if (each.key, each.digest) not in known]
+    done = {
+        identity
+        for identity, record in known.items()
+        if not (_may_end_otherwise(record, limit_s) or (retry and record["outcome"] != "solved"))
+    }
+    todo = [each for each in problems if (each.key, each.digest) not in done]
     tell(f"{len(problems)} problems, {len(todo)} to solve, code {setting['code']}")
     folder = results.path.parent / "problems"
     with ThreadPoolExecutor(workers) as pool:
@@ -107,9 +116,14 @@ def run(
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for child in list(_RUNNING):
-                os.killpg(child.pid, signal.SIGKILL)
+                _kill(child)
             raise
     return [known[each.key, each.digest] for each in problems]
+
+
+def _may_end_otherwise(record: Record, limit_s: float) -> bool:
+    """Whether it ran out of less time than there is now."""
+    return bool(record["outcome"] == "time-out" and record["limit_s"] < limit_s)
 
 
 def _line(record: Record) -> str:
@@ -123,6 +137,7 @@ def _solve(problem: Problem, folder: Path, *, limit_s: float, threads: int | Non
     if threads is not None:
         call["threads"] = threads
     labels = {name: getattr(problem, name) for name in _LABELS}
+    labels["options"] = list(problem.options)
     return {**labels, "command": command(call), "limit_s": limit_s, **_run_child(call, limit_s)}
 
 
@@ -148,7 +163,7 @@ def _run_child(call: Record | None, limit_s: float) -> Record:
     finally:
         _RUNNING.discard(child)
         if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
+            _kill(child)
             child.communicate()
     seconds = round(perf_counter() - begin, 3)
     if child.returncode:
@@ -156,3 +171,9 @@ def _run_child(call: Record | None, limit_s: float) -> Record:
         return {"outcome": "error", "error": lines[-1], "seconds": seconds}
     found: Record = json.loads(output.splitlines()[-1])
     return found
+
+
+def _kill(child: "subprocess.Popen[str]") -> None:
+    """End a child and all that it has started."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
