@@ -65,3 +65,11 @@ def print_table(title: str, header: Sequence[str], rows: Iterable[Sequence[objec
         _keep(title, header, row, used_cpu_s() - cpu_s)
         cpu_s = used_cpu_s()
     print()
+
+
+def print_markdown(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table as the documentation has it."""
+    print(f"## {title}\n")
+    for row in ([name.strip() for name in header], ["---"] * len(header), *rows):
+        print("| " + " | ".join(map(str, row)) + " |")
+    print()

@@ -9,12 +9,13 @@ import argparse
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from _quality import compare, report
 from _quality.draw import SETS, draw_problem
-from _quality.run import Results, ResultsError, run
-from _table import print_machine, print_table
+from _quality.run import Record, Results, ResultsError, run
+from _table import print_machine, print_markdown, print_table
 
 COUNTS = {"plain": 120, "options": 80}
 QUICK = {"plain": 24, "options": 16}
@@ -36,6 +37,8 @@ def read_arguments(words: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--retry", action="store_true", help="solve again what has failed")
     parser.add_argument("--list", action="store_true", help="print the problems, solve nothing")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument("--markdown", action="store_true", help="print tables for the docs")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="report on these results")
     parser.add_argument("--compare", type=Path, nargs=2, metavar=("OLD", "NEW"))
     return parser.parse_args(words)
 
@@ -46,6 +49,8 @@ def main() -> None:
     try:
         if asked.compare:
             compare_files(asked)
+        elif asked.report:
+            print_results(load(asked.report), asked)
         else:
             measure(asked)
     except ResultsError as problem:
@@ -75,26 +80,35 @@ def measure(asked: argparse.Namespace) -> None:
         retry=asked.retry,
         tell=lambda line: print(line, file=sys.stderr, flush=True),
     )
+    print_results(records, asked)
+
+
+def print_results(records: Sequence[Record], asked: argparse.Namespace) -> None:
+    """Print the report on some results in the form that was asked for."""
     if asked.json:
         print(json.dumps(report.summary(records)))
         return
     print_machine()
-    report.print_report(records, print_table)
+    report.print_report(records, print_markdown if asked.markdown else print_table)
+
+
+def load(path: Path) -> list[Record]:
+    """Read a file of results, of several results of a problem the last."""
+    if not path.exists():
+        raise ResultsError(f"{path} does not exist; name a file that --output wrote")
+    return list({record["key"]: record for record in Results(path=path).load()}.values())
 
 
 def compare_files(asked: argparse.Namespace) -> None:
     """Compare two files of results pair by pair."""
-    for path in asked.compare:
-        if not path.exists():
-            raise ResultsError(f"{path} does not exist; name two files that --output wrote")
-    old, new = (Results(path=path).load() for path in asked.compare)
+    old, new = map(load, asked.compare)
     found = compare.pairs(old, new)
     if asked.only:
         found = [pair for pair in found if asked.only.search(pair["new"]["command"])]
     if asked.json:
         print(json.dumps(compare.summary(found)))
     else:
-        compare.print_comparison(found, print_table)
+        compare.print_comparison(found, print_markdown if asked.markdown else print_table)
 
 
 if __name__ == "__main__":

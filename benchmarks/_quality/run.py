@@ -146,7 +146,7 @@ def _run_child(call: Record | None, limit_s: float) -> Record:
     here = str(Path(__file__).parent.parent)
     path = os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH"))))
     begin = perf_counter()
-    child = subprocess.Popen(
+    with subprocess.Popen(
         _CHILD,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -154,26 +154,34 @@ def _run_child(call: Record | None, limit_s: float) -> Record:
         text=True,
         start_new_session=True,
         env={**os.environ, "PYTHONPATH": path},
-    )
-    _RUNNING.add(child)
-    try:
-        output, errors = child.communicate(json.dumps(call), timeout=limit_s)
-    except subprocess.TimeoutExpired:
-        return {"outcome": "time-out", "seconds": round(perf_counter() - begin, 3)}
-    finally:
-        _RUNNING.discard(child)
-        if child.poll() is None:
-            _kill(child)
-            child.communicate()
-    seconds = round(perf_counter() - begin, 3)
+    ) as child:
+        _RUNNING.add(child)
+        try:
+            output, errors = child.communicate(json.dumps(call), timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            return {"outcome": "time-out", "seconds": round(limit_s, 3), **_end(child)}
+        finally:
+            _RUNNING.discard(child)
+            if child.returncode is None:
+                _kill(child)
     if child.returncode:
         lines = errors.strip().splitlines() or [f"exit {child.returncode}"]
+        seconds = round(perf_counter() - begin, 3)
         return {"outcome": "error", "error": lines[-1], "seconds": seconds}
     found: Record = json.loads(output.splitlines()[-1])
     return found
 
 
+def _end(child: "subprocess.Popen[str]") -> Record:
+    """End a child and tell what it has used, which a busy machine may keep far below its time."""
+    _kill(child)
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    cpu_s, peak_gb = usage.ru_utime + usage.ru_stime, usage.ru_maxrss * 1024 / 1e9
+    return {"cpu_s": round(cpu_s, 3), "peak_gb": round(peak_gb, 4)}
+
+
 def _kill(child: "subprocess.Popen[str]") -> None:
-    """End a child and all that it has started."""
+    """End a running child and all that it has started."""
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
