@@ -37,7 +37,7 @@ def draw_size(chance: Chance, decade: int) -> int:
     """Draw bytes of a decade: a power of two, or three digits, as likely as each other."""
     low, high = _EDGES[decade], _EDGES[decade + 1]
     if chance.coin(0.5):
-        return chance.choice([2**n for n in range(64) if low <= 2**n < high])
+        return chance.choice([1 << n for n in range(64) if low <= 1 << n < high])
     return int(chance.digits(low, high, 3))
 
 

@@ -32,7 +32,7 @@ def draw_problem(set_name: str, seed: int, index: int) -> Problem:
     size = draw_size(chance, decade)
     options = draw_options(chance) if set_name == "options" else ()
     family, fabric = _draw_fabric(chance, family, options)
-    ranks, faults = list(range(len(fabric.gpus))), {}
+    ranks, faults = list(range(len(fabric.gpus))), dict[str, Any]()
     if family == "degraded":
         ranks, faults = _draw_faults(chance, fabric)
     elif family == "sub-group":
