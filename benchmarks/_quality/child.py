@@ -33,12 +33,12 @@ def solve(call: dict[str, Any]) -> dict[str, Any]:
     begin = perf_counter()
     try:
         result = teccl.solve(**call)
-    except teccl.TecclError as problem:
-        kind = type(problem).__name__
-        return {"outcome": "refused", "error": f"{kind}: {problem}", **_used(begin)}
     except Exception as problem:  # noqa: BLE001, what went wrong is what is measured
-        kind = type(problem).__name__
-        return {"outcome": "error", "error": f"{kind}: {problem}", **_used(begin)}
+        kind = type(problem)
+        # A wrong input is a ValueError of teccl's own; all else is a fault of teccl.
+        refused = issubclass(kind, teccl.TecclError) and issubclass(kind, ValueError)
+        outcome = "refused" if refused else "error"
+        return {"outcome": outcome, "error": f"{kind.__name__}: {problem}", **_used(begin)}
     used = _used(begin)
     if result.schedule is None:
         return {"outcome": "no schedule", "error": result.message or result.status.value, **used}
