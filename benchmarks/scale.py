@@ -78,8 +78,8 @@ def solve_case(case: dict[str, Any]) -> dict[str, Any]:
 
 def verify_case(case: dict[str, Any]) -> dict[str, Any]:
     """Load and verify a file."""
-    from teccl.check import verify
     from teccl.schedule import Schedule
+    from teccl.verification import verify
 
     begin = perf_counter()
     schedule = Schedule.load(case["verify"])

@@ -5,7 +5,6 @@ from fractions import Fraction
 
 import pytest
 
-from teccl.check import verify
 from teccl.construct.booking import Booking
 from teccl.construct.calendars import ExclusiveCalendar, RateCalendar
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
@@ -13,6 +12,7 @@ from teccl.errors import MethodError
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.schedule import Schedule
 from teccl.topology import Link, Node, NodeKind, Topology
+from teccl.verification import verify
 
 US = 10**6
 GB = 10**9

@@ -4,14 +4,14 @@ import json
 
 import numpy as np
 import pytest
-from tests.check.helpers import task, wants
+from tests.verification.helpers import task, wants
 
 import teccl
-from teccl.check import verify
 from teccl.errors import ScheduleError
 from teccl.schedule import Schedule, files, orbits, send_array
 from teccl.schedule.orbits import folded, unfolded
 from teccl.topology import Topology
+from teccl.verification import verify
 
 COLUMNS = ("chunk", "link", "start_ps", "epoch", "reduce")
 

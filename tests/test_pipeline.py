@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 import teccl
-from teccl.check import verify
 from teccl.construct.baselines import build_baseline, serving_baselines
 from teccl.demand import Collective, Demand, Tenant
 from teccl.progress import CancelToken, Progress
 from teccl.result import Result, Status
 from teccl.schedule import Schedule
+from teccl.verification import verify
 
 LARGE = "64MB"
 

@@ -10,7 +10,6 @@ import pytest
 
 import teccl
 from teccl import synthesis
-from teccl.check import verify
 from teccl.construct.baselines import BASELINES, build_baseline
 from teccl.demand import Demand
 from teccl.demand.files import save_demand
@@ -31,6 +30,7 @@ from teccl.schedule import Schedule
 from teccl.synthesis.request import Effort
 from teccl.synthesis.search import COPIED_GAP, MAX_COPIED_WORK, MAX_SENDS
 from teccl.topology import Topology
+from teccl.verification import verify
 
 RING = "ring:gpus=4"
 

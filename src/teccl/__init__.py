@@ -23,24 +23,23 @@ _PUBLIC = {
     "compare": "teccl.studies",
     "evaluate": "teccl.studies",
     "export": "teccl.exporters",
-    "simulate": "teccl.check",
+    "simulate": "teccl.replay",
     "solve": "teccl.synthesis",
     "sweep": "teccl.studies",
-    "verify": "teccl.check",
+    "verify": "teccl.verification",
     "whatif": "teccl.studies",
 }
 
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604, all of them are strings
 
 if TYPE_CHECKING:
-    from teccl.check import simulate as simulate
-    from teccl.check import verify as verify
     from teccl.demand import Collective as Collective
     from teccl.demand import Demand as Demand
     from teccl.demand import Tenant as Tenant
     from teccl.errors import TecclError as TecclError
     from teccl.exporters import export as export
     from teccl.problem import Problem as Problem
+    from teccl.replay import simulate as simulate
     from teccl.result import Result as Result
     from teccl.schedule import Schedule as Schedule
     from teccl.schedule import Send as Send
@@ -53,6 +52,7 @@ if TYPE_CHECKING:
     from teccl.topology import Link as Link
     from teccl.topology import Node as Node
     from teccl.topology import Topology as Topology
+    from teccl.verification import verify as verify
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from tests.bounds.instances import random_problem
-from tests.check.helpers import US, net, task, wants, with_profile
+from tests.verification.helpers import US, net, task, wants, with_profile
 
 from teccl.bounds import all_bounds, summarise
 from teccl.bounds.cuts import Cut, cut_estimate

@@ -7,16 +7,16 @@ from tests.bounds.clock import Clock
 from tests.bounds.fluid import allreduce_seconds, can_finish, transposed
 from tests.bounds.instances import UNIT, random_problem
 from tests.bounds.oracle import Oracle, to_schedule
-from tests.check.helpers import net, task, wants
 from tests.construct.small import plans
+from tests.verification.helpers import net, task, wants
 
-from teccl.check import verify
 from teccl.construct.instance import Instance
 from teccl.construct.realise import realise
 from teccl.demand import Demand
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
+from teccl.verification import verify
 
 RING = "a>b {0}, b>c {0}, c>d {0}, d>a {0}, b>a {0}, c>b {0}, d>c {0}, a>d {0}"
 STAR = "a-s 1 1, b-s 1 1, c-s 1 1"

@@ -23,13 +23,14 @@ from tests.bounds.oracle import Oracle, OutOfTimeError
 from tests.construct.small import plans
 
 from teccl.bounds import summarise
-from teccl.check import simulate, verify
 from teccl.construct.baselines import build_baseline, serving_baselines
 from teccl.construct.instance import Instance
 from teccl.construct.realise import realise
 from teccl.errors import MethodError
 from teccl.problem import Problem
+from teccl.replay import simulate
 from teccl.timegrid import TimeGrid
+from teccl.verification import verify
 
 UNIT_PS = int(UNIT * 10**12)
 SECONDS = 30.0

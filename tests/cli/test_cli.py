@@ -426,7 +426,7 @@ def test_interrupt_outside_solve(schedule_file: Path, monkeypatch: pytest.Monkey
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("teccl.check.verify", interrupt)
+    monkeypatch.setattr("teccl.verification.verify", interrupt)
     assert_refused(run("verify", schedule_file), (130,))
 
 

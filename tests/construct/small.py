@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 from tests.construct.networks import random_network
 
-from teccl.check import verify
 from teccl.construct.constructions import construct
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance
@@ -22,6 +21,7 @@ from teccl.schedule import Schedule
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
 from teccl.topology.files import topology_from_dict
+from teccl.verification import verify
 
 # Two GPUs on a switch: 2 GB/s and 1 us into it, 1 GB/s and 2 us out of it.
 SWITCHED_PAIR: dict[str, Any] = {

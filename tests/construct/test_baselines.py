@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 import teccl
-from teccl.check import simulate, verify
 from teccl.construct.baselines import BASELINES, build_baseline, serving_baselines
 from teccl.construct.baselines.binomial_tree import tree_rounds
 from teccl.construct.baselines.double_binary_tree import allreduce_trees, rooted_trees
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.errors import MethodError
 from teccl.problem import Problem, SwitchMode, Transit
+from teccl.replay import simulate
 from teccl.topology import Link, Node, Topology
+from teccl.verification import verify
 
 NS = 1000
 # 50 KB at 50 GB/s: what one chunk takes on the generic presets, beside 500 ns of latency.

@@ -6,13 +6,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from teccl.check import simulate, verify
 from teccl.construct.baselines import build_baseline, serving_baselines
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.errors import MethodError
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.reachability import find_unreachable
+from teccl.replay import simulate
 from teccl.topology import Link, Node, NodeKind, Topology
+from teccl.verification import verify
 
 GB = 10**9
 RATES = [Fraction(r) * GB for r in (10, 12, 25, Fraction(100, 3))]

@@ -6,18 +6,19 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import pytest
-from tests.check.helpers import net, task, wants
 from tests.construct.networks import known_gap, random_problem
 from tests.construct.small import plans
+from tests.verification.helpers import net, task, wants
 
 from teccl.bounds import summarise
-from teccl.check import simulate, verify
 from teccl.construct.instance import Instance
 from teccl.construct.realise import realise
 from teccl.demand import Demand
 from teccl.problem import Problem, SwitchMode, Transit
+from teccl.replay import simulate
 from teccl.schedule import BoundSummary, Schedule
 from teccl.timegrid import TimeGrid
+from teccl.verification import verify
 
 BATCH = 100
 BATCHES = range(1, 51)

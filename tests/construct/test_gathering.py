@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import teccl
-from teccl.check import verify
 from teccl.construct.gathering import gathered_allreduce
 from teccl.construct.instance import Instance
 from teccl.demand import Demand
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.topology import Link, Node, NodeKind, Topology
+from teccl.verification import verify
 
 
 def star(rates: list[int], *, alphas: list[int] | None = None, reduce: bool = True) -> Topology:

@@ -8,10 +8,10 @@ from tests.construct.small import make_instance
 
 import teccl
 from teccl import Demand, Problem, Topology
-from teccl.check import verify
 from teccl.construct import strategies
 from teccl.construct.hierarchy import hierarchical_plan
 from teccl.construct.instance import Instance
+from teccl.verification import verify
 
 
 def group_of(made: Instance) -> np.ndarray:

@@ -10,7 +10,6 @@ from tests.construct.networks import random_network
 from tests.construct.small import assert_disjoint, make_instance
 
 import teccl
-from teccl.check import verify
 from teccl.construct.instance import Instance, without_long_ways
 from teccl.construct.jobs import justify_serially
 from teccl.construct.multicast import Tables
@@ -37,6 +36,7 @@ from teccl.demand import Demand
 from teccl.problem import Problem
 from teccl.reachability import find_unreachable
 from teccl.topology import Topology
+from teccl.verification import verify
 
 
 def bound_of(instance: Instance) -> int:

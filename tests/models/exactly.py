@@ -3,7 +3,6 @@
 from fractions import Fraction
 
 from teccl import solvers
-from teccl.check import verify
 from teccl.models.milp import Goal, build_milp
 from teccl.models.passages import LoopError, decode
 from teccl.models.physical import realise
@@ -12,6 +11,7 @@ from teccl.problem import Problem
 from teccl.schedule import Schedule
 from teccl.solvers import SolverOptions, SolverStatus
 from teccl.timegrid import TimeGrid
+from teccl.verification import verify
 
 MICROSECOND = Fraction(1, 10**6)
 # Seconds for one small model, of which a busy machine may give it a small share.

@@ -6,8 +6,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from tests.bounds.instances import random_epoch, random_problem
-from tests.check.helpers import wants
 from tests.models.asking import MICROSECOND, ask, chunks, network
+from tests.verification.helpers import wants
 
 import teccl
 from teccl import solvers

@@ -3,8 +3,8 @@
 from fractions import Fraction
 
 import pytest
-from tests.check.helpers import net, task, wants
 from tests.models.exactly import MICROSECOND, schedule_within
+from tests.verification.helpers import net, task, wants
 
 from teccl.models.horizon import MAX_OPEN, Answer, Closing, coarse_horizon
 from teccl.timegrid import TimeGrid

@@ -184,7 +184,7 @@ def judged(seed: int) -> bool:
     values = answer.trial.solution.values
     parcels = peel(network_, answer.trial.model.rates(values))
     schedule = schedule_journeys(journeys(network_, parcels, 2), target_ps=0)
-    from teccl.check import verify
+    from teccl.verification import verify
 
     assert not verify(schedule)
     return True

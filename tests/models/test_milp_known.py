@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from tests.check.helpers import net, task, wants, with_profile
 from tests.models.exactly import MICROSECOND, is_least, schedule_within
+from tests.verification.helpers import net, task, wants, with_profile
 
 from teccl import solvers
 from teccl.demand import Demand

@@ -9,12 +9,12 @@ from tests.browsing import keep_screenshot, serious_issues
 from tests.report.schedules import solved
 from tests.report.test_page import AWKWARD, awkward_schedule
 
-from teccl.check.buffers import visits
-from teccl.check.sends import Sends
-from teccl.check.timeline import physical_timeline
-from teccl.check.transfers import Transfers
+from teccl.schedule.columns import Sends
 from teccl.schedule.timing import send_times
 from teccl.units import PICOSECONDS, display_time
+from teccl.verification.rules.buffers import visits
+from teccl.verification.timeline import physical_timeline
+from teccl.verification.transfers import Transfers
 
 SMALL = ["dgx1", "ndv2", "dgx2", "torus", "alltoall", "allreduce"]
 

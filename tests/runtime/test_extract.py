@@ -3,8 +3,8 @@
 from fractions import Fraction
 
 import pytest
-from tests.check.generate import random_schedule
 from tests.runtime.interpreter import run_programs
+from tests.verification.generate import random_schedule
 
 import teccl
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant

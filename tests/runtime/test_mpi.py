@@ -1,8 +1,8 @@
 """Schedules on real MPI ranks: exact results, the same as the MPI library's."""
 
 import pytest
-from tests.check.generate import random_schedule
 from tests.runtime.ranks import run_schedules, run_script
+from tests.verification.generate import random_schedule
 
 import teccl
 from teccl.demand import Collective, Demand

@@ -21,8 +21,8 @@ SCHEDULE_FORMATS = ("te-ccl", "msccl")
 TOPOLOGY_SUFFIXES = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
 
 if TYPE_CHECKING:
-    from teccl.check import Violation
     from teccl.importers import ImportedSchedule
+    from teccl.verification import Violation
 
 _INSIDE = "Inside a machine"
 _CLUSTER = "Between machines"
@@ -137,9 +137,9 @@ def import_schedule(  # noqa: PLR0917, the command line gives names
     quiet: QuietOption = False,
 ) -> None:
     """Make a schedule from another tool's file, to verify, simulate and view it."""
-    from teccl.check import verify
     from teccl.cli.output import emit, emit_json
     from teccl.importers import import_schedule as read_schedule
+    from teccl.verification import verify
 
     path = check_output(output)
     for name, value in (("--topology", topology), ("--size", size)):

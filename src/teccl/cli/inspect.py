@@ -14,8 +14,9 @@ from teccl.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from teccl.check import Replay, Violation
+    from teccl.replay import Replay
     from teccl.schedule import Schedule
+    from teccl.verification import Violation
 
 # Rows of a table that a person still reads; --json has all of them.
 MAX_ROWS = 20
@@ -38,9 +39,9 @@ def verify(
         return
     if runtime is not None:
         raise UsageError("--runtime is for MSCCL and RCCL programs (.xml); drop it")
-    from teccl.check import verify as find_violations
     from teccl.cli.output import emit, emit_json
     from teccl.schedule import Schedule
+    from teccl.verification import verify as find_violations
 
     schedule = Schedule.load(file)
     violations = find_violations(schedule)
@@ -69,10 +70,10 @@ def simulate(
     quiet: QuietOption = False,
 ) -> None:
     """Replay a schedule exactly: every send as early as the order of sends allows."""
-    from teccl.check import simulate as replay_of
-    from teccl.check import verify as find_violations
     from teccl.cli.output import emit, emit_json
+    from teccl.replay import simulate as replay_of
     from teccl.schedule import Schedule
+    from teccl.verification import verify as find_violations
 
     path = check_output(output)
     schedule = Schedule.load(file)

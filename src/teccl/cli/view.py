@@ -65,8 +65,8 @@ def _page_name(file: str) -> str:
 
 def _load(file: str) -> "Schedule":
     """Read a schedule and make sure that it is correct."""
-    from teccl.check import verify
     from teccl.schedule import Schedule
+    from teccl.verification import verify
 
     schedule = Schedule.load(file)
     violations = verify(schedule)

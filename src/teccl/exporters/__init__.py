@@ -131,7 +131,7 @@ def export(
         If the schedule is wrong.
     """
     from teccl._files import write_atomically
-    from teccl.check import verify
+    from teccl.verification import verify
 
     options = ExportOptions(
         in_place=in_place,

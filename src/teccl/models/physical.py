@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from itertools import pairwise
 from math import lcm
 
-from teccl.check import verify
 from teccl.construct.calendars import Calendar, ExclusiveCalendar, RateCalendar
 from teccl.models.passages import Passage
 from teccl.models.turning import Task
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.schedule import Schedule, send_array
 from teccl.schedule.timing import transmission_from
+from teccl.verification import verify
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -302,7 +302,7 @@ def _all_tenants(rows: list[Row], seconds: tuple[float, ...]) -> Row:
 def _simulated(schedule: Schedule, time_scale: float | None) -> float | None:
     if time_scale is None:
         return None
-    from teccl.check import simulate
+    from teccl.replay import simulate
 
     return simulate(schedule).finish_ps / PICOSECONDS * time_scale
 

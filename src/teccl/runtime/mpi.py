@@ -102,7 +102,7 @@ class Collective:
 
     def _agree(self) -> None:
         """Compare the schedules of all ranks, and let one rank judge them."""
-        from teccl.check import verify
+        from teccl.verification import verify
 
         mine = (fingerprint(self.schedule), self.op, self.count, self.time_scale)
         first = self._comm.bcast(mine, root=0)

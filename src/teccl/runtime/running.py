@@ -48,7 +48,7 @@ def run_file(
     rank = launched_rank()
     if rank is not None:
         return _in_world(Path(path), options, rank, tell)
-    from teccl.check import verify
+    from teccl.verification import verify
 
     schedule = Schedule.load(path)
     faults = verify(schedule)

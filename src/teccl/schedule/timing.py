@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from teccl.problem import SwitchMode, Transit
-from teccl.schedule.model import Schedule
+from teccl.problem import Problem, SwitchMode, Transit
+from teccl.schedule.model import Schedule, SendArray
+from teccl.topology import Topology
 from teccl.units import PICOSECONDS, picoseconds
 
 IntArray = npt.NDArray[np.int64]
@@ -23,59 +24,73 @@ class SendTimes(NamedTuple):
 
 def send_times(schedule: Schedule) -> SendTimes:
     """Compute occupancy and arrival of every send under the problem's transit mode."""
-    problem, sends = schedule.problem, schedule.sends
+    return times_at(schedule.problem, schedule.sends, schedule.sends["start_ps"])
+
+
+def times_at(problem: Problem, sends: SendArray, start: IntArray) -> SendTimes:
+    """Compute the same for sends of a problem that begin at other times than they say."""
     size = problem.chunks.size_index[sends["chunk"]]
     alpha = problem.topology.alpha_ps[sends["link"]]
     own = problem.transmission_ps[sends["link"], size]
     if problem.topology.has_profiles:
-        own = _profiled(schedule, own)
+        own = _profiled(problem, sends["link"], size, start, own)
     if problem.topology.num_switches == 0:
-        return SendTimes(own, sends["start_ps"] + own + alpha)
+        return SendTimes(own, start + own + alpha)
     if problem.switch is SwitchMode.HYPER_EDGE:
-        held = _slowest_of_transfer(schedule, own)
-        return SendTimes(held, sends["start_ps"] + held + _alpha_of_way(schedule, alpha))
+        held = _slowest_of_transfer(sends["transfer"], own)
+        return SendTimes(held, start + held + _alpha_of_way(problem.topology, sends, alpha))
     if problem.transit is Transit.CUT_THROUGH:
-        own = _slowest_of_transfer(schedule, own)
-    return SendTimes(own, sends["start_ps"] + own + alpha)
+        own = _slowest_of_transfer(sends["transfer"], own)
+    return SendTimes(own, start + own + alpha)
 
 
-def _slowest_of_transfer(schedule: Schedule, own: IntArray) -> IntArray:
+def _slowest_of_transfer(transfer: IntArray, own: IntArray) -> IntArray:
     """Return the occupancy of each send's circuit: that of its slowest link."""
-    transfers, index = np.unique(schedule.sends["transfer"], return_inverse=True)
+    transfers, index = np.unique(transfer, return_inverse=True)
     longest = np.zeros(len(transfers), dtype=np.int64)
     np.maximum.at(longest, index, own)
     return longest[index]
 
 
-def _alpha_of_way(schedule: Schedule, alpha: IntArray) -> IntArray:
+def _alpha_of_way(topology: Topology, sends: SendArray, alpha: IntArray) -> IntArray:
     """Return the latency from the start of each send's transfer to that send's far end."""
-    topology, sends = schedule.problem.topology, schedule.sends
-    into = {
-        (int(t), int(topology.link_dst[link])): row
-        for row, (t, link) in enumerate(zip(sends["transfer"], sends["link"], strict=True))
-        if topology.nodes[topology.link_dst[link]].is_switch
-    }
-    total = alpha.copy()
-    for row, (t, link) in enumerate(zip(sends["transfer"], sends["link"], strict=True)):
-        before = into.get((int(t), int(topology.link_src[link])))
-        hops = 0
-        while before is not None and hops < topology.num_nodes:
-            total[row] += alpha[before]
-            before = into.get((int(t), int(topology.link_src[sends["link"][before]])))
-            hops += 1
+    transfer = sends["transfer"].astype(np.int64) * topology.num_nodes
+    into = np.flatnonzero(topology.is_switch[topology.link_dst[sends["link"]]])
+    entered = (transfer + topology.link_dst[sends["link"]])[into]
+    into, entered = into[np.argsort(entered, kind="stable")], np.sort(entered)
+    left = transfer + topology.link_src[sends["link"]]
+    parent = np.full(len(sends), -1, dtype=np.int64)
+    if len(into):
+        found = np.minimum(np.searchsorted(entered, left), len(into) - 1)
+        parent = np.where(entered[found] == left, into[found], -1)
+    total, before = alpha.copy(), parent.copy()
+    for _ in range(topology.num_nodes):
+        rows = np.flatnonzero(before >= 0)
+        if not len(rows):
+            break
+        total[rows] += alpha[before[rows]]
+        before[rows] = parent[before[rows]]
     return total
 
 
-def _profiled(schedule: Schedule, own: IntArray) -> IntArray:
+def _profiled(
+    problem: Problem, link: IntArray, size: IntArray, start: IntArray, own: IntArray
+) -> IntArray:
     """Replace the occupancy of sends on links whose bandwidth changes over time."""
-    topology, table = schedule.problem.topology, schedule.problem.chunks
+    topology, sizes = problem.topology, problem.chunks.sizes
     lengths = own.copy()
-    for row, send in enumerate(schedule.sends):
-        link = topology.links[send["link"]]
-        if link.profile:
-            lengths[row] = transmission_from(
-                topology.rate_steps(link), table.size(send["chunk"]), int(send["start_ps"])
-            )
+    for number in np.unique(link).tolist():
+        if not topology.links[number].profile:
+            continue
+        rows = np.flatnonzero(link == number)
+        steps = topology.rate_steps(topology.links[number])
+        step = np.searchsorted([picoseconds(begin) for begin, _ in steps], start[rows], "right") - 1
+        table = np.array([[picoseconds(s / rate) for s in sizes] for _, rate in steps])
+        lengths[rows] = table[step, size[rows]]
+        until = np.array([*(begin * PICOSECONDS // 1 for begin, _ in steps[1:]), 2**62], np.int64)
+        # Only a send that meets a change of the rate needs the sum over the steps.
+        for row in rows[start[rows] + lengths[rows] > until[step]].tolist():
+            lengths[row] = transmission_from(steps, sizes[size[row]], int(start[row]))
     return lengths
 
 

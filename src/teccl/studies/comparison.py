@@ -175,7 +175,8 @@ def _note(result: Result) -> str:
 def _imported(path: Path, topology: Topology, demand: Demand) -> Competitor:
     """Judge a schedule file like the others: verify it, replay it, and compare its bytes."""
     from teccl.bounds import summarise
-    from teccl.check import simulate, verify
+    from teccl.replay import simulate
+    from teccl.verification import verify
 
     schedule = Schedule.load(path)
     problem = schedule.problem

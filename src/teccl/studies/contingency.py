@@ -180,7 +180,7 @@ def stale_finish(schedule: Schedule, topology: Topology, demand: Demand) -> int 
 
     It cannot where a link that it uses, or a rank, is gone.
     """
-    from teccl.check import simulate
+    from teccl.replay import simulate
 
     moved = _on_remaining_links(schedule, topology)
     if moved is None:

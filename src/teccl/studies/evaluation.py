@@ -133,11 +133,11 @@ def _evaluate_size(
 ) -> tuple[Schedule | None, int | None, int]:
     """Construct with fewer and fewer chunks until it is good, verify the best, and bound it."""
     from teccl.bounds import all_bounds
-    from teccl.check import verify
     from teccl.construct.constructions import construct
     from teccl.construct.goal import Goal
     from teccl.construct.instance import Instance
     from teccl.construct.realise import realise
+    from teccl.verification import verify
 
     bound = all_bounds(problems[0], most_cuts=1, narrow=False)[0].value
     best: tuple[Instance, Plan] | None = None

@@ -14,9 +14,9 @@ from typing import Any
 
 from teccl import __version__
 from teccl import _files as files
-from teccl.check import simulate
 from teccl.errors import ExportError, ExportRefused, InputError
 from teccl.exporters import TARGETS, export
+from teccl.replay import simulate
 from teccl.result import Result
 from teccl.schedule import Schedule
 from teccl.studies.running import Bench, Workplace

@@ -163,7 +163,7 @@ def _unpack(task: Task, payload: bytes) -> Result:
     schedule: Schedule | None = None
     problem = _problem(task)
     if document.get("schedule") is not None:
-        from teccl.check import verify
+        from teccl.verification import verify
 
         schedule = schedule_from_dict(document["schedule"], where="the stored schedule")
         problem = schedule.problem

@@ -23,9 +23,9 @@ from teccl.timegrid import TimeGrid
 from teccl.units import PICOSECONDS
 
 if TYPE_CHECKING:
-    from teccl.check.replay import Replay
     from teccl.construct.instance import Instance
     from teccl.construct.plan import Plan
+    from teccl.replay import Replay
 
 
 @dataclass(slots=True, kw_only=True)
@@ -153,7 +153,7 @@ class Search:
         grid
             The grid that `epochs` counts on, where the schedule is made of rates on it.
         """
-        from teccl.check import simulate
+        from teccl.replay import simulate
 
         try:
             replay = simulate(schedule)

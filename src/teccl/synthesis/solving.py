@@ -239,7 +239,8 @@ def _announce(search: Search, problem: Problem) -> None:
 def _load_libraries() -> None:
     """Load what every request needs before the clock starts: start-up is no part of solving."""
     import_module("teccl.bounds")
-    import_module("teccl.check")
+    import_module("teccl.verification")
+    import_module("teccl.replay")
 
 
 def _read_horizon(value: int | str | None) -> int | None:
@@ -279,7 +280,7 @@ def _without_schedule(search: Search, problem: Problem, status: Status, message:
 
 def _finished(search: Search, best: Candidate, stopped: Status) -> Result:
     """Verify the best schedule and report on it."""
-    from teccl.check import verify
+    from teccl.verification import verify
 
     search.refine()
     search.report("verify")

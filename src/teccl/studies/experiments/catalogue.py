@@ -133,7 +133,7 @@ def _alpha_error(quick: bool, seed: int) -> list[Case]:
         blind, aware = results
         if blind is None or aware is None or blind.schedule is None:
             return {}
-        from teccl.check import simulate
+        from teccl.replay import simulate
 
         real = simulate(blind.schedule, topology=aware.problem.topology).finish_ps
         error = real / (blind.finish_ps or 1) - 1

@@ -65,9 +65,10 @@ class Rival:
     def solve(self, topology: Topology, demand: Demand, **options: Any) -> Result:
         """Schedule a demand this tool's way; the arguments are those of `teccl.solve`."""
         from teccl.bounds import summarise
-        from teccl.check import simulate, verify
         from teccl.construct.warmup import load_all_kernels
         from teccl.reachability import find_unreachable
+        from teccl.replay import simulate
+        from teccl.verification import verify
 
         load_all_kernels()
         started = time.perf_counter()

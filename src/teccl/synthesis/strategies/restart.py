@@ -37,7 +37,8 @@ class Restart:
 
 def replay_start(search: Search) -> str | None:
     """Offer the schedule to start from in new times; say what keeps it from being of use."""
-    from teccl.check import simulate, verify
+    from teccl.replay import simulate
+    from teccl.verification import verify
 
     start = search.request.from_schedule
     assert start is not None

@@ -1,0 +1,105 @@
+"""Lengths of transfers, from exact fractions, apart from the arithmetic that makes schedules."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+
+import numpy as np
+
+from teccl._arrays import IntArray, ints
+from teccl.demand import Tenant
+from teccl.schedule.columns import Sends
+from teccl.topology import Link, Topology
+
+Steps = Sequence[tuple[Fraction, Fraction]]
+
+_PS_PER_S = 10**12
+
+
+def ceiling(value: Fraction) -> int:
+    """The next whole number."""
+    return -(-value.numerator // value.denominator)
+
+
+def to_ps(seconds: Fraction) -> int:
+    """Whole picoseconds, rounded up."""
+    return ceiling(seconds * _PS_PER_S)
+
+
+def link_rate(topology: Topology, link: Link) -> Fraction:
+    """Bytes per second a transfer gets: the link's own or a slower shared rate."""
+    return min([link.bandwidth, *(topology.shared[name] for name in link.shares)])
+
+
+def link_steps(topology: Topology, link: Link) -> Steps:
+    """Pairs (from when, bytes per second) of a link with a profile, the first from time zero."""
+    ceilings = [topology.shared[name] for name in link.shares]
+    profile = list(link.profile)
+    if not profile or profile[0][0] > 0:
+        profile.insert(0, (Fraction(0), link.bandwidth))
+    return [(begin, min([rate, *ceilings])) for begin, rate in profile]
+
+
+def link_alphas(topology: Topology) -> IntArray:
+    """Latency of each link in picoseconds."""
+    cache = {alpha: to_ps(alpha) for alpha in {link.alpha for link in topology.links}}
+    return ints([cache[link.alpha] for link in topology.links])
+
+
+def ready_times(topology: Topology, tenants: Sequence[Tenant], unit: Fraction) -> IntArray:
+    """First moment, in whole units of time, from which a node's own data of a tenant may leave."""
+    table = np.zeros((len(tenants), topology.num_nodes), dtype=np.int64)
+    for t, tenant in enumerate(tenants):
+        for rank, seconds in tenant.ready.items():
+            table[t, topology.gpus[rank]] = ceiling(seconds / unit)
+    return table
+
+
+def occupancy(sends: Sends, start: IntArray) -> IntArray:
+    """Picoseconds each send would hold its link if nothing slower lay on its way.
+
+    Parameters
+    ----------
+    start
+        Picoseconds at which the sends begin; matters on links with a profile only.
+    """
+    topology = sends.problem.topology
+    sizes = sends.problem.chunks.sizes
+    rates = [link_rate(topology, link) for link in topology.links]
+    classes = {rate: i for i, rate in enumerate(dict.fromkeys(rates))}
+    table = ints([to_ps(size / rate) for rate in classes for size in sizes])
+    link_class = ints([classes[rate] for rate in rates])
+    held = table.reshape(-1, len(sizes))[link_class[sends.link], sends.size]
+    has_profile = np.array([bool(link.profile) for link in topology.links], dtype=bool)
+    rows = np.flatnonzero(has_profile[sends.link])
+    rows = rows[np.argsort(sends.link[rows], kind="stable")]
+    cuts = np.flatnonzero(np.diff(sends.link[rows])) + 1
+    for group in np.split(rows, cuts) if len(rows) else []:
+        steps = link_steps(topology, topology.links[sends.link[group[0]]])
+        held[group] = _profiled(steps, sizes, sends.size[group], start[group])
+    return held
+
+
+def transmission_ps(steps: Steps, size: Fraction, start_ps: int) -> int:
+    """Picoseconds until the integral of the rate from `start_ps` on reaches `size` bytes."""
+    now, missing = Fraction(start_ps, _PS_PER_S), size
+    for (_, rate), (until, _) in pairwise(steps):
+        if until <= now:
+            continue
+        carried = rate * (until - now)
+        if carried >= missing:
+            return to_ps(now + missing / rate) - start_ps
+        now, missing = until, missing - carried
+    return to_ps(now + missing / steps[-1][1]) - start_ps
+
+
+def _profiled(steps: Steps, sizes: Sequence[Fraction], size: IntArray, start: IntArray) -> IntArray:
+    """Occupancy on one link with a profile; only sends that meet a step need the integral."""
+    begins = ints([to_ps(begin) for begin, _ in steps])
+    ends = np.append([begin * _PS_PER_S // 1 for begin, _ in steps[1:]], 2**62).astype(np.int64)
+    step = np.searchsorted(begins, start, side="right") - 1
+    table = ints([to_ps(s / rate) for _, rate in steps for s in sizes]).reshape(len(steps), -1)
+    held = table[step, size]
+    for row in np.flatnonzero(start + held > ends[step]):
+        held[row] = transmission_ps(steps, sizes[size[row]], int(start[row]))
+    return held

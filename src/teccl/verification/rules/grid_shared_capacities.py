@@ -1,0 +1,31 @@
+"""Rule: links that share a capacity begin no more sends in its kappa epochs than it can carry."""
+
+import numpy as np
+
+from teccl._arrays import ints
+from teccl.verification.case import Case
+from teccl.verification.epochs import capacity_of, kappa_of
+from teccl.verification.loads import overloads
+from teccl.verification.uses import shared_uses
+from teccl.verification.violation import ViolationKind
+
+
+def check(case: Case) -> None:
+    """Check the starts on all links of a shared capacity within any kappa of its own rate."""
+    topology, epochs = case.topology, case.epochs
+    if epochs is None or not topology.shared:
+        return
+    size, rates = case.problem.chunk_bytes, list(topology.shared.values())
+    kappa = ints([kappa_of(size, rate, epochs.tau) for rate in rates])
+    capacity = ints([capacity_of(size, rate, epochs.tau) for rate in rates])
+    rows, shared = shared_uses(topology, case.sends.link)
+    begin = epochs.timeline.start[rows]
+    load = np.ones(len(rows), dtype=np.int64)
+    over = overloads(shared, begin, begin + kappa[shared], load, capacity[shared])
+    names = list(topology.shared)
+
+    def detail(i: int) -> str:
+        place = shared[over[i]]
+        return f"{names[place]} carries more than {capacity[place]} in its epoch"
+
+    case.note_each(ViolationKind.GRID_SHARED_CAPACITY, rows[over], detail)
