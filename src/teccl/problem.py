@@ -1,5 +1,6 @@
 """Problem: topology, demand and modelling options, frozen and validated; the table of chunks."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -8,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from teccl.demand import MAX_CHUNKS, Block, Demand
+from teccl.demand import MAX_CHUNKS, Block, Demand, Tenant
 from teccl.errors import ProblemError
 from teccl.topology import Topology
 from teccl.units import MAX_SECONDS, picoseconds
@@ -91,6 +92,9 @@ class Problem:
         Received chunks that may wait at a GPU to be forwarded, None for any number.
     copy
         Whether nodes may copy; without it every delivery uses up one arrival.
+    whole_buffer
+        Cut the buffer of an AllReduce into pieces as a whole, so that S bytes make `num_chunks`
+        chunks of S / `num_chunks`; otherwise the share of each rank is cut into that many.
 
     Examples
     --------
@@ -108,6 +112,7 @@ class Problem:
     transit: Transit = Transit.STORE_AND_FORWARD
     buffer: int | None = None
     copy: bool = True
+    whole_buffer: bool = False
 
     chunks: ChunkTable = field(init=False, repr=False, compare=False)
     chunk_bytes: Fraction = field(init=False, repr=False, compare=False)
@@ -121,7 +126,7 @@ class Problem:
         blocks = [
             (t, block)
             for t, tenant in enumerate(self.demand.tenants)
-            for block in tenant.blocks(self.topology.num_gpus)
+            for block in self.blocks(tenant)
         ]
         if not blocks:
             raise ProblemError("the demand moves no data; give an entry that is not zero")
@@ -160,6 +165,10 @@ class Problem:
                 f"a chunk of {self.chunk_bytes} bytes at {slowest} bytes/s takes too long to "
                 "schedule in picoseconds; give a smaller size or a faster link"
             )
+
+    def blocks(self, tenant: Tenant) -> Iterator[Block]:
+        """Blocks of one tenant's collective, by rank number."""
+        return tenant.blocks(self.topology.num_gpus, whole=self.whole_buffer)
 
     @property
     def num_gpus(self) -> int:

@@ -85,7 +85,7 @@ def separate_copies(problem: Problem) -> Problem:
         return problem
     tenants = []
     for tenant in problem.demand.tenants:
-        blocks = list(tenant.blocks(problem.topology.num_gpus))
+        blocks = list(problem.blocks(tenant))
         if len({block.size for block in blocks}) > 1:
             # Blocks of different sizes occur where each has one destination already.
             tenants.append(tenant)

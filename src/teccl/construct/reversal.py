@@ -64,7 +64,7 @@ def _transposed_tenant(problem: Problem, tenant: Tenant) -> Tenant:
     if tenant.collective in swap:
         return replace(tenant, collective=swap[tenant.collective])
     # Anything else turns into explicit chunks with both ends swapped.
-    blocks = tenant.blocks(problem.topology.num_gpus)
+    blocks = problem.blocks(tenant)
     chunks = tuple(ExplicitChunk(block.destinations, block.sources) for block in blocks)
     return replace(tenant, collective=Collective.EXPLICIT, chunks=chunks, root=None, matrix=None)
 

@@ -156,8 +156,17 @@ class Tenant:
             raise DemandError(f"{self.name}: ready names rank {absent}, which takes no part")
         return ranks
 
-    def blocks(self, num_gpus: int) -> Iterator[Block]:
-        """Blocks of this collective, by rank number."""
+    def blocks(self, num_gpus: int, *, whole: bool = False) -> Iterator[Block]:
+        """Blocks of this collective, by rank number.
+
+        Parameters
+        ----------
+        whole
+            Make the buffer of an AllReduce one block, not one for each rank.
+        """
+        if whole and self.collective is Collective.ALLREDUCE:
+            ranks = self.members(num_gpus)
+            return iter([Block(0, self.size, ranks, ranks, reduce=True)])
         return _BLOCKS[self.collective](self, self.members(num_gpus))
 
     @property

@@ -109,7 +109,7 @@ def tenant_layout(
         If a count is given where the demand says how many bytes go where.
     """
     members = tenant.members(problem.topology.num_gpus)
-    blocks = {block.number: block for block in tenant.blocks(problem.topology.num_gpus)}
+    blocks = {block.number: block for block in problem.blocks(tenant)}
     share = _Share(tenant, len(members), itemsize, count)
     elements = {number: share.of(block) for number, block in blocks.items()}
     places = _PLACES[tenant.collective](tenant, members, rank, share, elements)

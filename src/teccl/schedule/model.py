@@ -12,6 +12,7 @@ import numpy.typing as npt
 from teccl.errors import ScheduleError
 from teccl.problem import Problem
 from teccl.schedule.ordering import order_by
+from teccl.schedule.sums import SumArray, check_sums
 from teccl.timegrid import TimeGrid
 from teccl.units import PICOSECONDS
 
@@ -30,10 +31,12 @@ SEND_DTYPE = np.dtype(
         ("reduce", np.bool_),
     ]
 )
+# The same with which partial sum a hop takes from a GPU and which its arrival is, -1 for none.
+SUM_SEND_DTYPE = np.dtype([*SEND_DTYPE.descr, ("carries", np.int32), ("becomes", np.int32)])
 
 
 class Send(NamedTuple):
-    """One chunk crossing one link."""
+    """One chunk crossing one link; `carries` and `becomes` are rows of `Schedule.sums`."""
 
     chunk: int
     link: int
@@ -41,6 +44,8 @@ class Send(NamedTuple):
     transfer: int
     op: str
     epoch: int | None
+    carries: int | None = None
+    becomes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +79,8 @@ class Schedule:
     problem
         What the schedule solves.
     sends
-        Array of `SEND_DTYPE`; kept sorted by start, link, chunk.
+        Array of `SEND_DTYPE`, or of `SUM_SEND_DTYPE` where there are `sums`; kept sorted by start,
+        link, chunk.
     grid
         The epochs the sends' `epoch` refers to, for grid methods.
     method
@@ -86,6 +92,65 @@ class Schedule:
     shifts
         Commuting permutations of the nodes that repeat the schedule, where some are known; files
         then need one chunk of each orbit only.
+    sums
+        Array of `SUM_DTYPE`: the partial sums of chunks that need more than one accumulator at a
+        GPU; None where no chunk does. See below.
+    same_order
+        Claims that all destinations of a sum evaluate one tree of additions, up to commutation,
+        so that floating-point results have the same bits everywhere.
+
+    Notes
+    -----
+    *Partial sums.* Without `sums`, a GPU has one accumulator for each chunk that is a sum: it holds
+    the GPU's own contribution at first, a send carries what it holds, an arrival with op reduce is
+    merged into it and one with op copy replaces it. A chunk that has rows in `sums` knows no
+    accumulator. Each row is one partial sum at one GPU, made once and never changed:
+
+    - an *own* one, the GPU's own contribution: `left` and `right` are -1 and no send becomes it. It
+      is there from the GPU's ready time on. There is at most one for a chunk and GPU, in slot 0;
+    - an *arrived* one: `left` and `right` are -1, and exactly one send into the GPU has it as
+      `becomes`. It is there from that send's arrival on and holds what the send carries;
+    - an *added* one: `left` and `right` are rows of the same chunk and GPU that stand before it. It
+      is there as soon as both are; additions take no time.
+
+    A send that leaves a GPU says in `carries` which partial sum it takes, and one that enters a GPU
+    in `becomes` what its arrival is there; at switches, and for all other chunks, they are -1. A
+    send begins no earlier than what it carries is there. Where a reducing switch merges the roots
+    of a transfer, with op reduce, the arrival holds all that they carry; every other op is copy.
+    `result` marks, for each chunk and destination, the one row that must hold every contribution
+    exactly once. `slot` says where the row is kept: two rows of a chunk and GPU may share a slot if
+    the earlier one is not read any more (by an addition, or by a send until it frees its link) when
+    the later one is made; an addition may take the slot of what it adds.
+
+    What a construction provides: columns for `send_array` (`carries`, `becomes` too) and for
+    `sum_array`; no times and no order among additions. Chunks with and without rows in `sums` may
+    stand in one schedule.
+
+    Examples
+    --------
+    Three GPUs on a line: the one in the middle passes both contributions on and adds at home. Rows
+    are counted by GPU: own, what arrives, and the additions.
+
+    >>> from teccl import Demand, Problem, Topology
+    >>> from teccl.schedule import Schedule, send_array, sum_array
+    >>> demand = Demand.collective("allreduce", size="1KB")
+    >>> problem = Problem(topology=Topology.parse("line:gpus=3"), demand=demand, whole_buffer=True)
+    >>> sums = sum_array(
+    ...     chunk=[0] * 15,
+    ...     node=[0] * 5 + [1] * 5 + [2] * 5,
+    ...     left=[-1, -1, -1, 0, 3, -1, -1, -1, 6, 8, -1, -1, -1, 11, 13],
+    ...     right=[-1, -1, -1, 1, 2, -1, -1, -1, 5, 7, -1, -1, -1, 12, 10],
+    ...     result=[False, False, False, False, True] * 3,
+    ... )
+    >>> sends = send_array(
+    ...     chunk=[0] * 6,
+    ...     link=[0, 1, 2, 3, 2, 1],
+    ...     start_ps=[0, 0, 0, 0, 520_000, 520_000],
+    ...     carries=[0, 5, 5, 10, 6, 7],
+    ...     becomes=[6, 1, 12, 7, 11, 2],
+    ... )
+    >>> Schedule(problem=problem, sends=sends, sums=sums, same_order=True).finish_ps
+    1040000
     """
 
     problem: Problem
@@ -95,12 +160,18 @@ class Schedule:
     bound: BoundSummary | None = None
     claimed_finish_ps: int | None = None
     shifts: tuple[IntArray, ...] = field(default=(), repr=False, compare=False)
+    sums: SumArray | None = field(default=None, repr=False)
+    same_order: bool = False
 
     def __post_init__(self) -> None:
         sends = np.asarray(self.sends)
-        if sends.dtype != SEND_DTYPE:
-            raise ScheduleError(f"sends have type {sends.dtype}; use teccl.schedule.SEND_DTYPE")
+        wanted = SEND_DTYPE if self.sums is None else SUM_SEND_DTYPE
+        if sends.dtype != wanted:
+            name = "SEND_DTYPE" if self.sums is None else "SUM_SEND_DTYPE"
+            raise ScheduleError(f"sends have type {sends.dtype}; use teccl.schedule.{name}")
         check_ranges(self.problem, sends)
+        if self.sums is not None:
+            self._take_sums(sends, np.asarray(self.sums))
         if _is_ordered(sends):
             # What nobody can change, as the sends of another schedule, need not be copied.
             ordered = sends.copy() if sends.flags.writeable or sends.base is not None else sends
@@ -108,6 +179,22 @@ class Schedule:
             ordered = sends[order_by(sends["start_ps"], sends["link"], sends["chunk"])]
         ordered.setflags(write=False)
         object.__setattr__(self, "sends", ordered)
+
+    def _take_sums(self, sends: SendArray, sums: SumArray) -> None:
+        """Check the table of partial sums and what refers to it, and keep it from changes."""
+        if self.grid is not None:
+            raise ScheduleError("a schedule with partial sums has no epochs; drop the grid")
+        check_sums(self.problem, sums)
+        for column in ("carries", "becomes"):
+            bad = np.flatnonzero((sends[column] < -1) | (sends[column] >= len(sums)))
+            if len(bad):
+                raise ScheduleError(
+                    f"send {bad[0]} has {column} {sends[column][bad[0]]}; it must be from -1 to "
+                    f"{len(sums) - 1}"
+                )
+        kept = sums.copy()
+        kept.setflags(write=False)
+        object.__setattr__(self, "sums", kept)
 
     def __repr__(self) -> str:
         return (
@@ -119,6 +206,7 @@ class Schedule:
         return len(self.sends)
 
     def __iter__(self) -> Iterator[Send]:
+        has_sums = self.sums is not None
         for row in self.sends:
             yield Send(
                 int(row["chunk"]),
@@ -127,6 +215,8 @@ class Schedule:
                 int(row["transfer"]),
                 "reduce" if row["reduce"] else "copy",
                 int(row["epoch"]) if self.grid is not None else None,
+                int(row["carries"]) if has_sums and row["carries"] >= 0 else None,
+                int(row["becomes"]) if has_sums and row["becomes"] >= 0 else None,
             )
 
     @property
@@ -192,9 +282,18 @@ def send_array(
     transfer: Sequence[int] | IntArray | None = None,
     reduce: Sequence[bool] | npt.NDArray[np.bool_] | bool = False,
     epoch: Sequence[int] | IntArray | int = 0,
+    carries: Sequence[int] | IntArray | None = None,
+    becomes: Sequence[int] | IntArray | None = None,
 ) -> SendArray:
-    """Build an array of `SEND_DTYPE` from columns; each row its own transfer unless given."""
-    array = np.zeros(len(chunk), dtype=SEND_DTYPE)
+    """Build an array of sends from columns; each row its own transfer unless given.
+
+    It has `SUM_SEND_DTYPE` where `carries` or `becomes` is given, `SEND_DTYPE` elsewhere.
+    """
+    has_sums = carries is not None or becomes is not None
+    array = np.zeros(len(chunk), dtype=SUM_SEND_DTYPE if has_sums else SEND_DTYPE)
+    if has_sums:
+        array["carries"] = -1 if carries is None else carries
+        array["becomes"] = -1 if becomes is None else becomes
     array["chunk"], array["link"], array["start_ps"] = chunk, link, start_ps
     array["transfer"] = np.arange(len(chunk)) if transfer is None else transfer
     array["reduce"], array["epoch"] = reduce, epoch
