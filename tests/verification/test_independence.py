@@ -20,6 +20,7 @@ DATA = {
     "teccl.schedule.columns",
     "teccl.schedule.model",
     "teccl.schedule.ordering",
+    "teccl.schedule.sums",
     "teccl.topology",
     "teccl.units",
 }

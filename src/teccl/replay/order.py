@@ -1,16 +1,25 @@
 """Order: everything that a replay keeps of a schedule but which arrival feeds which send."""
 
 from teccl.replay.forwards import keep_forwards
+from teccl.replay.partial_sums import keep_partial_sums
 from teccl.replay.passages import Passages, Passing
 from teccl.replay.places import keep_apart, link_uses, shared_uses
 from teccl.replay.relations import Book, Relations
 from teccl.replay.sums import keep_sums
 from teccl.replay.times import Times
 from teccl.schedule.columns import Sends
+from teccl.schedule.sums import SumArray
 
 
-def order_of(sends: Sends, passages: Passages, times: Times) -> Relations:
+def order_of(
+    sends: Sends, passages: Passages, times: Times, sums: SumArray | None = None
+) -> Relations:
     """Relate the sends that follow one another at a link, a sum or a buffer.
+
+    Parameters
+    ----------
+    sums
+        The schedule's partial sums, where it has some.
 
     Raises
     ------
@@ -22,8 +31,10 @@ def order_of(sends: Sends, passages: Passages, times: Times) -> Relations:
     keep_apart(book, times, link_uses(sends), may_meet=may_meet)
     if sends.problem.topology.shared:
         keep_apart(book, times, shared_uses(sends), may_meet=False)
-    if sends.combines.any():
+    if sends.accumulates.any():
         keep_sums(book, sends, times)
+    if sums is not None:
+        keep_partial_sums(book, sends, times, sums)
     if sends.problem.buffer is not None:
         keep_forwards(book, sends, times)
     return book.close()

@@ -17,6 +17,7 @@ from teccl.replay.relations import Relations
 from teccl.replay.times import Times
 from teccl.schedule.columns import Sends
 from teccl.schedule.model import Schedule
+from teccl.schedule.sums import SumArray
 from teccl.topology import Topology
 
 
@@ -77,7 +78,7 @@ def simulate(schedule: Schedule, *, topology: Topology | None = None) -> Replay:
     sends = Sends.of(schedule)
     passages = Passages.of(sends)
     original = Times.of(schedule.problem, schedule.sends, schedule.sends["start_ps"].copy())
-    relations, feeds = _order(sends, passages, original)
+    relations, feeds = _order(sends, passages, original, schedule.sums)
     replayed = _settle(schedule, problem, passages, original, relations, sends=sends, feeds=feeds)
     if (replayed.start >= relations.before_time).any():
         raise ScheduleError(CANNOT_KEEP)
@@ -106,11 +107,13 @@ def _moved(problem: Problem, topology: Topology) -> Problem:
     return replace(problem, topology=topology)
 
 
-def _order(sends: Sends, passages: Passages, original: Times) -> tuple[Relations, Feeds]:
+def _order(
+    sends: Sends, passages: Passages, original: Times, sums: SumArray | None
+) -> tuple[Relations, Feeds]:
     """Return the order of a schedule that keeps the rules the order rests on, and its feeds."""
     passages.refuse_broken(sends, original.start, original.handoff)
     relations, feeds = both(
-        lambda: order_of(sends, passages, original),
+        lambda: order_of(sends, passages, original, sums),
         lambda: feeds_of(sends, original),
         num_sends=len(sends),
     )

@@ -18,7 +18,7 @@ def keep_sums(book: Book, sends: Sends, times: Times) -> None:
 
 def _keep_own(book: Book, sends: Sends, times: Times) -> None:
     """Keep whether a send of a reduction finds its GPU's own contribution."""
-    rows = np.flatnonzero(sends.combines & sends.from_gpu)
+    rows = np.flatnonzero(sends.accumulates & sends.from_gpu)
     rows = rows[sends.is_source(sends.chunk[rows], sends.src[rows])]
     ready = own_ready(sends, rows)
     has_it = times.start[rows] >= ready
@@ -28,7 +28,7 @@ def _keep_own(book: Book, sends: Sends, times: Times) -> None:
 
 def _keep_reads(book: Book, sends: Sends, times: Times) -> None:
     """Keep, at each accumulator, which arrivals a send finds merged and which it does not."""
-    rows = np.flatnonzero(sends.combines)
+    rows = np.flatnonzero(sends.accumulates)
     arriving, leaving = rows[sends.to_gpu[rows]], rows[sends.from_gpu[rows]]
     row = np.concatenate([arriving, leaving])
     is_send = np.repeat([False, True], [len(arriving), len(leaving)])
@@ -56,7 +56,7 @@ def _keep_reads(book: Book, sends: Sends, times: Times) -> None:
 
 def _keep_replacements(book: Book, sends: Sends, times: Times) -> None:
     """Keep the order between arrivals that replace an accumulator and all others there."""
-    row = np.flatnonzero(sends.combines & sends.to_gpu)
+    row = np.flatnonzero(sends.accumulates & sends.to_gpu)
     key = sends.keys(sends.chunk[row], sends.dst[row])
     replaces = ~sends.is_reduce[row]
     order = np.lexsort((replaces, times.arrival[row], key))

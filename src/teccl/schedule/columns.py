@@ -51,6 +51,12 @@ class Sends:
         Whether the chunk is a reduction.
     size
         Index of the chunk's size.
+    carries, becomes
+        Rows of the schedule's partial sums, -1 where there are none.
+    in_sums
+        Whether the chunk is kept in partial sums.
+    sum_chunks
+        The same for each chunk.
     """
 
     problem: Problem
@@ -65,6 +71,10 @@ class Sends:
     to_gpu: BoolArray
     combines: BoolArray
     size: IntArray
+    carries: IntArray
+    becomes: IntArray
+    in_sums: BoolArray
+    sum_chunks: BoolArray
 
     def __len__(self) -> int:
         return len(self.chunk)
@@ -77,6 +87,11 @@ class Sends:
         chunk, link = rows["chunk"].astype(np.int64), rows["link"].astype(np.int64)
         src, dst = topology.link_src[link], topology.link_dst[link]
         is_switch = np.array([node.is_switch for node in topology.nodes], dtype=bool)
+        sum_chunks = np.zeros(len(problem.chunks), dtype=bool)
+        carries = becomes = np.broadcast_to(np.int64(-1), len(rows))
+        if schedule.sums is not None:
+            sum_chunks[schedule.sums["chunk"]] = True
+            carries, becomes = (rows[name].astype(np.int64) for name in ("carries", "becomes"))
         return Sends(
             problem=problem,
             sets=NodeSets(problem.chunks, topology.num_nodes),
@@ -90,7 +105,16 @@ class Sends:
             to_gpu=~is_switch[dst],
             combines=problem.chunks.reduce[chunk],
             size=problem.chunks.size_index[chunk],
+            carries=carries,
+            becomes=becomes,
+            in_sums=sum_chunks[chunk],
+            sum_chunks=sum_chunks,
         )
+
+    @property
+    def accumulates(self) -> BoolArray:
+        """Whether each send is of a sum for which every GPU has one accumulator."""
+        return self.combines & ~self.in_sums
 
     def keys(self, chunk: IntArray, node: IntArray) -> IntArray:
         """One number for each pair of chunk and node."""

@@ -12,6 +12,7 @@ from teccl.errors import InputError, ScheduleError
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.schedule.model import (
     SEND_DTYPE,
+    SUM_SEND_DTYPE,
     BoundSummary,
     IntArray,
     Schedule,
@@ -19,6 +20,12 @@ from teccl.schedule.model import (
     check_ranges,
 )
 from teccl.schedule.orbits import folded, unfolded
+from teccl.schedule.sum_files import (
+    references_from_plain,
+    references_to_plain,
+    sums_from_plain,
+    sums_to_plain,
+)
 from teccl.timegrid import TimeGrid
 from teccl.topology.files import topology_from_dict, topology_to_dict
 from teccl.units import format_duration, format_size, parse_duration
@@ -26,7 +33,9 @@ from teccl.units import format_duration, format_size, parse_duration
 _Choice = TypeVar("_Choice", SwitchMode, Transit)
 
 FORMAT = "teccl-schedule"
-SCHEMA_VERSION = 1
+# Version 2 has partial sums, pieces of a whole buffer and a claim about the order of additions;
+# what needs none of them is written in version 1.
+SCHEMA_VERSIONS = (1, 2)
 # Longer schedules list their sends by column, a third of the size and faster to read, and those
 # that shifts repeat hold one chunk of each orbit only.
 MAX_ROWS = 50_000
@@ -44,8 +53,11 @@ _TOP_KEYS = (
     "bound",
     "sends",
 )
+_TOP_KEYS_2 = (*_TOP_KEYS, "same_order", "sums")
 _OPTION_KEYS = ("num_chunks", "switch", "transit", "buffer", "copy")
-_SEND_KEYS = ("chunk", "link", "start_ps", "transfer", "op", "epoch")
+_OPTION_KEYS_2 = (*_OPTION_KEYS, "whole_buffer")
+_REQUIRED_SEND_KEYS = ("chunk", "link", "start_ps", "transfer", "op")
+_SUM_SEND_KEYS = ("carries", "becomes")
 _BOUND_KEYS = ("physical_ps", "chunk_ps", "epochs", "certificate")
 
 
@@ -65,9 +77,10 @@ def schedule_to_dict(schedule: Schedule) -> dict[str, Any]:
     """Return the schedule as the plain data a file holds."""
     problem = schedule.problem
     bound = schedule.bound
-    return {
+    is_plain = schedule.sums is None and not (schedule.same_order or problem.whole_buffer)
+    document: dict[str, Any] = {
         "format": FORMAT,
-        "schema_version": SCHEMA_VERSION,
+        "schema_version": SCHEMA_VERSIONS[0] if is_plain else SCHEMA_VERSIONS[1],
         "tool_version": __version__,
         "method": schedule.method,
         "topology": topology_to_dict(problem.topology),
@@ -85,26 +98,38 @@ def schedule_to_dict(schedule: Schedule) -> dict[str, Any]:
         "bound": {key: getattr(bound, key) for key in _BOUND_KEYS} if bound else None,
         "sends": _sends_to_plain(schedule),
     }
+    if not is_plain:
+        document["options"]["whole_buffer"] = problem.whole_buffer
+        document["same_order"] = schedule.same_order
+        document["sums"] = sums_to_plain(schedule.sums)
+    return document
 
 
 def schedule_from_dict(document: Any, *, where: str = "schedule") -> Schedule:
     """Build a schedule from plain data."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ScheduleError(f"{where} is not a teccl schedule; its 'format' must be {FORMAT!r}")
-    top = files.expect_mapping(document, where, ScheduleError, known=_TOP_KEYS, required=_TOP_KEYS)
-    if top["schema_version"] != SCHEMA_VERSION or isinstance(top["schema_version"], bool):
+    version = document.get("schema_version")
+    keys = _TOP_KEYS_2 if version == SCHEMA_VERSIONS[1] else _TOP_KEYS
+    top = files.expect_mapping(document, where, ScheduleError, known=keys, required=keys)
+    if version not in SCHEMA_VERSIONS or isinstance(version, bool):
         raise ScheduleError(
-            f"{where}: schema_version {files.shown(top['schema_version'])} is not supported; "
-            f"this teccl reads {SCHEMA_VERSION}"
+            f"{where}: schema_version {files.shown(version)} is not supported; "
+            f"this teccl reads {' and '.join(map(str, SCHEMA_VERSIONS))}"
         )
     files.expect_text(top["tool_version"], f"{where}: tool_version", ScheduleError)
     problem = _read_problem(top, where)
     grid = _read_grid(top["grid"], problem, where)
-    sends, shifts = _read_sends(top["sends"], problem, where)
+    sums = sums_from_plain(top.get("sums"), where)
+    sends, shifts = _read_sends(top["sends"], problem, where, has_sums=sums is not None)
     return Schedule(
         problem=problem,
         sends=sends,
         shifts=shifts,
+        sums=sums,
+        same_order=files.expect_bool(
+            top.get("same_order", False), f"{where}: same_order", ScheduleError
+        ),
         grid=grid,
         method=files.expect_text(top["method"], f"{where}: method", ScheduleError),
         bound=_read_bound(top["bound"], where),
@@ -133,7 +158,8 @@ def _chunks_to_dict(problem: Problem) -> dict[str, Any]:
 def _sends_to_plain(schedule: Schedule) -> list[dict[str, Any]] | dict[str, list[Any]]:
     """Return sends one by one or, where there are many, by column and once for each orbit."""
     is_long = len(schedule) > MAX_ROWS
-    of_orbits = folded(schedule) if is_long and schedule.shifts else None
+    may_fold = is_long and schedule.shifts and schedule.sums is None
+    of_orbits = folded(schedule) if may_fold else None
     sends = schedule.sends if of_orbits is None else of_orbits
     columns: dict[str, list[Any]] = {
         name: sends[name].tolist() for name in ("chunk", "link", "start_ps", "transfer")
@@ -141,6 +167,8 @@ def _sends_to_plain(schedule: Schedule) -> list[dict[str, Any]] | dict[str, list
     columns["op"] = ["reduce" if reduce else "copy" for reduce in sends["reduce"].tolist()]
     if schedule.grid is not None:
         columns["epoch"] = sends["epoch"].tolist()
+    if schedule.sums is not None:
+        columns |= {key: references_to_plain(sends[key]) for key in _SUM_SEND_KEYS}
     if of_orbits is not None:
         columns["shifts"] = [shift.tolist() for shift in schedule.shifts]
     if is_long:
@@ -150,12 +178,9 @@ def _sends_to_plain(schedule: Schedule) -> list[dict[str, Any]] | dict[str, list
 
 
 def _read_problem(top: dict[str, Any], where: str) -> Problem:
+    keys = _OPTION_KEYS_2 if top["schema_version"] == SCHEMA_VERSIONS[1] else _OPTION_KEYS
     options = files.expect_mapping(
-        top["options"],
-        f"{where}: options",
-        ScheduleError,
-        known=_OPTION_KEYS,
-        required=_OPTION_KEYS,
+        top["options"], f"{where}: options", ScheduleError, known=keys, required=keys
     )
     buffer = options["buffer"]
     try:
@@ -171,6 +196,9 @@ def _read_problem(top: dict[str, Any], where: str) -> Problem:
             if buffer is None
             else files.expect_int(buffer, f"{where}: buffer", ScheduleError, low=0, high=10**9),
             copy=files.expect_bool(options["copy"], f"{where}: copy", ScheduleError),
+            whole_buffer=files.expect_bool(
+                options.get("whole_buffer", False), f"{where}: whole_buffer", ScheduleError
+            ),
         )
     except ScheduleError:
         raise
@@ -220,16 +248,21 @@ def _read_bound(value: Any, where: str) -> BoundSummary | None:
     return BoundSummary(certificate=certificate, **numbers)  # type: ignore[arg-type]
 
 
-def _read_sends(value: Any, problem: Problem, where: str) -> tuple[SendArray, tuple[IntArray, ...]]:
+def _read_sends(
+    value: Any, problem: Problem, where: str, *, has_sums: bool
+) -> tuple[SendArray, tuple[IntArray, ...]]:
     """Return all sends, and the shifts that made them of those in the file."""
     where = f"{where}: sends"
+    required = (*_REQUIRED_SEND_KEYS, *(_SUM_SEND_KEYS if has_sums else ()))
     if not isinstance(value, dict):
-        return _read_columns(_columns_of_rows(value, where), where), ()
+        return _read_columns(_columns_of_rows(value, required, where), required, where), ()
     columns = dict(value)
     shifts = _read_shifts(columns.pop("shifts", []), problem, where)
-    sends = _read_columns(columns, where)
+    sends = _read_columns(columns, required, where)
     if not shifts:
         return sends, ()
+    if has_sums:
+        raise ScheduleError(f"{where}: shifts repeat no partial sums; list all sends")
     try:
         check_ranges(problem, sends)
         return unfolded(problem, shifts, sends), shifts
@@ -255,9 +288,9 @@ def _read_shifts(value: Any, problem: Problem, where: str) -> tuple[IntArray, ..
     return tuple(shifts)
 
 
-def _read_columns(columns: Any, where: str) -> SendArray:
+def _read_columns(columns: Any, required: tuple[str, ...], where: str) -> SendArray:
     columns = files.expect_mapping(
-        columns, where, ScheduleError, known=_SEND_KEYS, required=_SEND_KEYS[:-1]
+        columns, where, ScheduleError, known=(*required, "epoch"), required=required
     )
     lengths = {
         key: len(files.expect_list(column, f"{where}: {key}", ScheduleError))
@@ -265,24 +298,28 @@ def _read_columns(columns: Any, where: str) -> SendArray:
     }
     if len(set(lengths.values())) > 1:
         raise ScheduleError(f"{where}: columns have different lengths {lengths}; the file is cut")
-    array = np.zeros(lengths["chunk"], dtype=SEND_DTYPE)
+    has_sums = _SUM_SEND_KEYS[0] in required
+    array = np.zeros(lengths["chunk"], dtype=SUM_SEND_DTYPE if has_sums else SEND_DTYPE)
     for key, column in columns.items():
         if key == "op":
             array["reduce"] = _read_ops(column, where)
+        elif key in _SUM_SEND_KEYS:
+            array[key] = references_from_plain(column, f"{where}: {key}")
         else:
             array[key] = _read_integers(column, key, where)
     return array
 
 
-def _columns_of_rows(value: Any, where: str) -> dict[str, list[Any]]:
+def _columns_of_rows(value: Any, required: tuple[str, ...], where: str) -> dict[str, list[Any]]:
     rows = files.expect_list(value, where, ScheduleError)
     if not rows:
-        return {key: [] for key in _SEND_KEYS[:-1]}
-    keys = tuple(rows[0]) if isinstance(rows[0], dict) else _SEND_KEYS
+        return {key: [] for key in required}
+    known = (*required, "epoch")
+    keys = tuple(rows[0]) if isinstance(rows[0], dict) else known
     for i, row in enumerate(rows):
         if not isinstance(row, dict) or row.keys() != set(keys):
             entry = files.expect_mapping(
-                row, f"{where}[{i}]", ScheduleError, known=_SEND_KEYS, required=_SEND_KEYS[:-1]
+                row, f"{where}[{i}]", ScheduleError, known=known, required=required
             )
             missing = sorted(set(keys) ^ set(entry))
             raise ScheduleError(f"{where}[{i}] has other keys than the first: {missing}")

@@ -65,6 +65,33 @@ def _own_slots(table: SumArray) -> IntArray:
     return slot
 
 
+class Needs:
+    """Which arrivals at a GPU are in the partial sums that it sends."""
+
+    def __init__(self, sends: npt.NDArray[Any], sums: SumArray) -> None:
+        self._left, self._right = sums["left"].tolist(), sums["right"].tolist()
+        self._carries = sends["carries"].tolist()
+        arriving = np.flatnonzero(sends["becomes"] >= 0)
+        self._arrival = dict(
+            zip(sends["becomes"][arriving].tolist(), arriving.tolist(), strict=True)
+        )
+
+    def of_send(self, row: int) -> list[int]:
+        """Sends whose arrivals are in what a send carries; none for a GPU's own data."""
+        return self.of_sum(self._carries[row]) if self._carries[row] >= 0 else []
+
+    def of_sum(self, row: int) -> list[int]:
+        """Sends whose arrivals are in a partial sum."""
+        found, stack = [], [row]
+        while stack:
+            row = stack.pop()
+            if self._left[row] >= 0:
+                stack += [self._right[row], self._left[row]]
+            elif row in self._arrival:
+                found.append(self._arrival[row])
+        return found
+
+
 def check_sums(problem: Problem, sums: SumArray) -> None:
     """Refuse a table whose indices point nowhere, which no later check could name.
 

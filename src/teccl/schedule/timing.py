@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.schedule.model import Schedule, SendArray
+from teccl.schedule.sums import Needs
 from teccl.topology import Topology
 from teccl.units import PICOSECONDS, picoseconds
 
@@ -121,6 +122,7 @@ def critical_path(schedule: Schedule) -> list[int]:
     sends, topology = schedule.sends, schedule.problem.topology
     times = send_times(schedule)
     ends = sends["start_ps"] + times.occupancy_ps
+    needs = None if schedule.sums is None else Needs(sends, schedule.sums)
     by_arrival = _rows_by(zip(topology.link_dst[sends["link"]], times.arrival_ps, strict=True))
     by_end = _rows_by(zip(sends["link"], ends, strict=True))
     by_transfer = _rows_by(zip(sends["transfer"], strict=True))
@@ -131,6 +133,8 @@ def critical_path(schedule: Schedule) -> list[int]:
         source = int(topology.link_src[sends["link"][row]])
         arrivals = by_arrival.get((source, start), [])
         feeders = [r for r in arrivals if sends["chunk"][r] == chunk]
+        if needs is not None and sends["carries"][row] >= 0:
+            feeders = sorted(set(feeders) & set(needs.of_send(row)))
         before = by_end.get((int(sends["link"][row]), start), [])
         same = [r for r in by_transfer[(int(sends["transfer"][row]),)] if r < row]
         found = next((r for r in (*feeders, *before, *reversed(same)) if r not in seen), None)

@@ -4,7 +4,7 @@ It shares no code with what makes, replays or times schedules: lengths, epochs a
 computed anew here.
 """
 
-from teccl.verification.judgement import verify
+from teccl.verification.judgement import has_same_order, verify
 from teccl.verification.violation import Violation, ViolationKind
 
-__all__ = ["Violation", "ViolationKind", "verify"]
+__all__ = ["Violation", "ViolationKind", "has_same_order", "verify"]

@@ -9,6 +9,7 @@ from teccl.schedule.columns import Sends
 from teccl.schedule.model import Schedule
 from teccl.topology import Topology
 from teccl.verification.epochs import Epochs
+from teccl.verification.partial_sums import PartialSums
 from teccl.verification.timeline import Timeline
 from teccl.verification.transfers import Transfers
 from teccl.verification.violation import Findings, ViolationKind
@@ -28,6 +29,8 @@ class Case:
         Where violations go.
     epochs
         What the grid says of links, None in physical time.
+    sums
+        The partial sums of a schedule that has some.
     """
 
     schedule: Schedule
@@ -36,6 +39,7 @@ class Case:
     timeline: Timeline
     findings: Findings
     epochs: Epochs | None = None
+    sums: PartialSums | None = None
 
     @property
     def problem(self) -> Problem:

@@ -8,7 +8,8 @@ from teccl.schedule.columns import Sends
 from teccl.schedule.model import Schedule
 from teccl.verification.case import Case
 from teccl.verification.epochs import epochs_of
-from teccl.verification.rules import GRID, PHYSICAL
+from teccl.verification.partial_sums import PartialSums
+from teccl.verification.rules import GRID, PHYSICAL, same_order
 from teccl.verification.timeline import physical_timeline
 from teccl.verification.transfers import Transfers
 from teccl.verification.violation import Findings, Violation
@@ -66,16 +67,34 @@ def verify(schedule: Schedule, *, strict: bool = False) -> tuple[Violation, ...]
 
 def _judge_time(schedule: Schedule, sends: Sends, transfers: Transfers) -> Findings:
     """Judge a schedule in picoseconds."""
-    case = Case(
-        schedule=schedule,
-        sends=sends,
-        transfers=transfers,
-        timeline=physical_timeline(sends, transfers, schedule.sends["start_ps"].copy()),
-        findings=Findings(schedule.problem),
-    )
+    case = physical_case(schedule, sends, transfers)
     for rule in PHYSICAL:
         rule(case)
     return case.findings
+
+
+def physical_case(schedule: Schedule, sends: Sends, transfers: Transfers) -> Case:
+    """Lay out a schedule in picoseconds for the rules."""
+    timeline = physical_timeline(sends, transfers, schedule.sends["start_ps"].copy())
+    return Case(
+        schedule=schedule,
+        sends=sends,
+        transfers=transfers,
+        timeline=timeline,
+        findings=Findings(schedule.problem),
+        sums=None if schedule.sums is None else PartialSums.of(schedule.sums, sends, timeline),
+    )
+
+
+def has_same_order(schedule: Schedule) -> bool:
+    """Whether all destinations of each sum evaluate one tree of additions, up to commutation.
+
+    Then floating-point results have the same bits everywhere. The schedule is taken to be correct;
+    it need not claim the order itself.
+    """
+    sends = Sends.of(schedule)
+    case = physical_case(schedule, sends, Transfers.of(sends))
+    return not same_order.differing_chunks(case)
 
 
 def _judge_epochs(schedule: Schedule, sends: Sends, transfers: Transfers) -> Findings:

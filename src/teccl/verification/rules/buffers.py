@@ -1,6 +1,7 @@
 """Rule: at most as many received chunks wait at a GPU to be forwarded as its buffer holds."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -50,7 +51,8 @@ def visits(sends: Sends, timeline: Timeline) -> Visits:
     order = np.lexsort((replaces, is_forward, time, key))
     # Own data of a copied chunk may be sent at any time, received again or not.
     own = sends.is_source(sends.chunk[row], gpu) & ~sends.combines[row]
-    order = order[~own[order]]
+    # What is kept in partial sums is counted by them.
+    order = order[~(own | sends.in_sums[row])[order]]
     key, is_forward, replaces = key[order], is_forward[order], replaces[order]
     run = number_runs(key)
     arrivals = np.cumsum(~is_forward)
@@ -63,32 +65,64 @@ def visits(sends: Sends, timeline: Timeline) -> Visits:
     )
 
 
+class _Waits(NamedTuple):
+    """Intervals in which something received waits at a GPU; `row` is a send that names it."""
+
+    gpu: IntArray
+    since: IntArray
+    until: IntArray
+    row: IntArray
+
+
 def check(case: Case) -> None:
     """Count the chunks that wait at each GPU."""
     sends, timeline, limit = case.sends, case.timeline, case.problem.buffer
     if limit is None:
         return
-    seen = visits(sends, timeline)
+    waits = _Waits(
+        *(np.concatenate(each) for each in zip(_chunks(case), _partial_sums(case), strict=True))
+    )
+    loads = np.ones(len(waits.gpu), dtype=np.int64)
+    over = overloads(waits.gpu, waits.since, waits.until, loads, loads * limit)
+    kind = case.kind(ViolationKind.BUFFER_EXCEEDED)
+
+    def add(i: int) -> None:
+        gpu, row = case.node_name(waits.gpu[i]), int(waits.row[i])
+        since, until = timeline.show(waits.since[i]), timeline.show(waits.until[i])
+        case.findings.add(
+            kind,
+            f"waits at {gpu} from {since} to {until} with more chunks than its buffer holds "
+            f"({limit})",
+            chunk=int(sends.chunk[row]),
+            link=int(sends.link[row]),
+            time_s=timeline.seconds(waits.since[i]),
+        )
+
+    case.findings.add_each(kind, over, add)
+
+
+def _chunks(case: Case) -> _Waits:
+    """Copied chunks and accumulators that wait."""
+    seen = visits(case.sends, case.timeline)
     forwards = np.flatnonzero(seen.origin >= 0)
     # Several forwards of one arrival are one chunk that waits until the last of them.
     until = np.full(len(seen.time), -1)
     np.maximum.at(until, seen.origin[forwards], seen.time[forwards])
     waiting = np.flatnonzero(until > seen.time)
-    loads = np.ones(len(waiting), dtype=np.int64)
-    over = overloads(seen.gpu[waiting], seen.time[waiting], until[waiting], loads, loads * limit)
-    kind = case.kind(ViolationKind.BUFFER_EXCEEDED)
+    return _Waits(seen.gpu[waiting], seen.time[waiting], until[waiting], seen.row[waiting])
 
-    def add(i: int) -> None:
-        entry = waiting[i]
-        gpu, row = case.node_name(seen.gpu[entry]), int(seen.row[entry])
-        since, last = timeline.show(seen.time[entry]), timeline.show(until[entry])
-        case.findings.add(
-            kind,
-            f"waits at {gpu} from {since} to {last} with more chunks than its buffer holds "
-            f"({limit})",
-            chunk=int(sends.chunk[row]),
-            link=int(sends.link[row]),
-            time_s=timeline.seconds(seen.time[entry]),
-        )
 
-    case.findings.add_each(kind, over, add)
+def _partial_sums(case: Case) -> _Waits:
+    """Partial sums that wait, each since the first thing in it arrived."""
+    sends, sums = case.sends, case.sums
+    if sums is None:
+        nothing = np.zeros(0, dtype=np.int64)
+        return _Waits(nothing, nothing, nothing, nothing)
+    rows = np.flatnonzero(sends.from_gpu & (sends.carries >= 0))
+    until = np.full(len(sums), -1)
+    np.maximum.at(until, sends.carries[rows], case.timeline.start[rows])
+    sender = np.zeros(len(sums), dtype=np.int64)
+    sender[sends.carries[rows]] = rows
+    since = sums.waiting_since()
+    waiting = np.flatnonzero(until > since)
+    return _Waits(sums.node[waiting], since[waiting], until[waiting], sender[waiting])

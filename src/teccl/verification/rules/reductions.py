@@ -5,7 +5,7 @@ send carries what the accumulator holds at its start. An arrival with op reduce 
 with op copy replaces the accumulator; at one instant merges come first, and sends last.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +15,7 @@ from teccl.schedule.columns import Sends
 from teccl.verification.case import Case
 from teccl.verification.timeline import Timeline
 from teccl.verification.transfers import mixed_transfers
+from teccl.verification.trees import Trees
 from teccl.verification.violation import ViolationKind
 from teccl.verification.wanted import wanted_pairs
 
@@ -72,11 +73,26 @@ def check(case: Case) -> None:
     """Replay all reductions and check what is merged, sent and held in the end."""
     if not case.problem.has_reductions:
         return
-    rows = np.flatnonzero(case.sends.combines)
+    rows = np.flatnonzero(case.sends.accumulates)
     accumulators = _Accumulators.of(case.sends, case.timeline, rows)
     replay = _Replay(case, accumulators)
     replay.run(rows)
     _check_results(case, accumulators.keys, replay.held)
+
+
+def accumulated_trees(case: Case, trees: Trees) -> Iterator[tuple[int, int, int]]:
+    """Yield chunk, destination and tree of additions of each result in an accumulator."""
+    sends, table = case.sends, case.problem.chunks
+    chunks = np.flatnonzero(table.reduce & ~sends.sum_chunks)
+    rows = np.flatnonzero(sends.accumulates)
+    accumulators = _Accumulators.of(sends, case.timeline, rows)
+    ends = _Replay(case, accumulators).trees(rows, trees)
+    final = dict(zip(accumulators.keys.tolist(), ends, strict=True))
+    for chunk, node in wanted_pairs(sends, chunks):
+        for key, c, n in zip(
+            sends.keys(chunk, node).tolist(), chunk.tolist(), node.tolist(), strict=True
+        ):
+            yield c, n, final.get(key, 0)
 
 
 class _Replay:
@@ -122,6 +138,37 @@ class _Replay:
                 self._replace(writes[subject], value[carriers[subject]], subject, time)
             else:
                 held[subject] |= self.own[subject]
+
+    def trees(self, rows: IntArray, trees: Trees) -> list[int]:
+        """Return the tree of additions in each accumulator in the end."""
+        many = self.transfers.num_roots[self.transfers.index] > 1
+        carriers = self._carriers(many)
+        entering = self._entering(rows[many[rows]])
+        leaves, from_gpu = self.transfers.leaves.tolist(), self.sends.from_gpu.tolist()
+        reads, writes = self.accumulators.reads.tolist(), self.accumulators.writes.tolist()
+        bits = self.accumulators.bit.tolist()
+        tree = [trees.own(bits[i]) if held else 0 for i, held in enumerate(self.held)]
+        carried = [0] * len(self.value)
+        changed: dict[int, int] = {}
+        for action, subject, time in zip(*self._events(rows, many), strict=True):
+            if action == _SEND and from_gpu[subject]:
+                carried[subject] = tree[reads[subject]]
+            elif action == _SEND:
+                into = [carried[row] for row in entering.get(leaves[subject], [])]
+                # A switch adds more than two in an order of its own, the same for all outputs.
+                several = len(into) > 2
+                joined = trees.joined(*into) if len(into) == 2 else sum(into)
+                carried[subject] = trees.unknown("switch", leaves[subject]) if several else joined
+            elif action == _OWN:
+                tree[subject] = trees.joined(tree[subject], trees.own(bits[subject]))
+            else:
+                place, arrived = writes[subject], carried[carriers[subject]]
+                new = trees.joined(tree[place], arrived) if action == _MERGE else arrived
+                # Nothing says which of several arrivals of one instant is added first.
+                tied = changed.get(place) == time and new != tree[place]
+                tree[place] = trees.unknown("arrival", subject) if tied else new
+                changed[place] = time
+        return tree
 
     def _events(
         self, rows: IntArray, many: BoolArray
@@ -239,7 +286,7 @@ def _check_results(case: Case, keys: IntArray, held: list[int]) -> None:
     sends, findings, table = case.sends, case.findings, case.problem.chunks
     kind = case.kind(ViolationKind.UNMET_DEMAND)
     counts = ints([value.bit_count() for value in held])
-    for chunk, node in wanted_pairs(sends, np.flatnonzero(table.reduce)):
+    for chunk, node in wanted_pairs(sends, np.flatnonzero(table.reduce & ~sends.sum_chunks)):
         wanted = sends.keys(chunk, node)
         found = np.minimum(locate(keys, wanted), max(0, len(keys) - 1))
         touched = keys[found] == wanted if len(keys) else np.zeros(len(wanted), dtype=bool)
