@@ -240,10 +240,42 @@ def test_hyper_edges_round_the_sum_of_latencies():
     assert bound <= 3
 
 
-def test_a_rising_profile_counts_with_its_best_rate():
-    """A link that gets four times as fast after 1 us ends 1.75 us after the start, no later."""
-    topology = with_profile(net("a b", "a>b 1/4"), "a>b", (1, 1))
-    assert physical_us(task(topology, wants(((0,), (1,))))) <= Fraction(7, 4)
+@pytest.mark.parametrize(
+    ("steps", "bound"),
+    [([(1, 1)], Fraction(7, 4)), ([(2, 1)], Fraction(5, 2)), ([(1, "1/8")], 7)],
+)
+def test_profiles_are_integrated(steps, bound):
+    """A quarter of a chunk comes in every microsecond until the rate changes."""
+    topology = with_profile(net("a b", "a>b 1/4"), "a>b", *steps)
+    assert physical_us(task(topology, wants(((0,), (1,))))) == bound
+
+
+def test_profiles_count_when_data_departs():
+    """What arrives after a change, but entered the link before it, came at the old rate."""
+    topology = with_profile(net("a b", "a>b 1 5"), "a>b", (1, "1/10"))
+    assert physical_us(task(topology, wants(((0,), (1,))))) == 6
+
+
+def test_profiles_count_after_the_way_to_the_link():
+    """A link that was fast until the data came is no help."""
+    topology = with_profile(net("a b c", "a>b 100 3, b>c 1 0"), "b>c", (3, "1/2"))
+    assert physical_us(task(topology, wants(((0,), (2,))))) == 5
+
+
+def test_links_of_a_card_follow_their_profiles_together():
+    """Two links take turns at 1 GB/s and, once both have fallen, at a quarter of it."""
+    topology = net("a b c", "a>b 1 /nic, a>c 1 /nic", {"nic": "1"})
+    topology = with_profile(with_profile(topology, "a>b", (1, "1/4")), "a>c", (1, "1/4"))
+    assert physical_us(task(topology, wants(((0,), (1,)), ((0,), (2,))))) == 5
+
+
+def test_a_falling_link_of_a_ring():
+    """One GPU's two inputs carry 50 GB/s each, one of them 10 GB/s after 5 us: 3 MB in 47.2 us."""
+    fallen = [(5, 10)]
+    topology = net("a b c d", "a-b 50 0.5, b-c 50 0.5, c-d 50 0.5, d-a 50 0.5")
+    topology = with_profile(with_profile(topology, "a>b", *fallen), "b>a", *fallen)
+    bound = physical_us(collective(topology, "allgather", "4MB"))
+    assert bound == Fraction(47_166_666, US)
 
 
 def test_shared_capacities_bind_like_one_link():

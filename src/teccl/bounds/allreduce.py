@@ -129,11 +129,4 @@ def _partition_bound(
 
 def _joint_rate(network: Network, links: npt.NDArray[np.int64]) -> Fraction:
     """Bytes per picosecond that some links carry together, shared capacities respected."""
-    left = set(links.tolist())
-    total = Fraction(0)
-    for members, rate, _, _ in network.pools:
-        inside = [int(e) for e in members if int(e) in left]
-        if len(inside) > 1 and rate < sum(network.rate[e] for e in inside):
-            left -= set(inside)
-            total += rate
-    return total + sum((network.rate[e] for e in left), Fraction(0))
+    return sum((gate.rate for gate in network.gates(links)), Fraction(0))

@@ -8,7 +8,8 @@ import numpy.typing as npt
 
 from teccl.bounds.cuts import Cut
 from teccl.bounds.lengths import flow_prices
-from teccl.bounds.network import FAR, Network, all_distances
+from teccl.bounds.network import Network, all_distances
+from teccl.bounds.windows import FAR
 from teccl.problem import Problem
 from teccl.topology import Topology
 

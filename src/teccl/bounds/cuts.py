@@ -13,9 +13,10 @@ in the whole graph. For any set J of such chunks therefore
 
 .. math:: \sum_{m \in J} b_m \le \sum_e C_e \, (T - \min_J h_{m,e} - \min_J q_{m,e})^+ ,
 
-and for whole chunks the number of starts in each link's window is at least the number of chunks.
-The least T that satisfies it is a lower bound. J ranges over the chunks whose smallest head and
-tail are at least given thresholds, which contains Jackson's bound for one machine.
+where a rate that changes over time is integrated from the head to T minus the tail; and for whole
+chunks the number of starts in each link's window is at least the number of chunks. The least T that
+satisfies it is a lower bound. J ranges over the chunks whose smallest head and tail are at least
+given thresholds, which contains Jackson's bound for one machine.
 """
 
 from collections.abc import Iterator
@@ -26,7 +27,8 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.bounds.model import Bound
-from teccl.bounds.network import FAR, IntArray, Network
+from teccl.bounds.network import Network
+from teccl.bounds.windows import FAR, Estimates, Gate, IntArray, least_time
 from teccl.units import display_time, format_bandwidth, format_size
 
 MAX_THRESHOLDS = 12
@@ -37,15 +39,6 @@ class Cut(NamedTuple):
 
     inside: npt.NDArray[np.bool_]
     label: str
-
-
-class _Gate(NamedTuple):
-    """Links of a cut that carry data at one joint rate: one link, or those sharing a capacity."""
-
-    links: IntArray
-    rate: Fraction
-    hold: int
-    slots: int
 
 
 class _Load(NamedTuple):
@@ -61,7 +54,7 @@ class Estimate(NamedTuple):
 
     value: float
     cut: Cut
-    gates: list[_Gate]
+    gates: list[Gate]
     load: _Load
     chosen: npt.NDArray[np.bool_]
 
@@ -76,14 +69,15 @@ def cut_estimate(network: Network, cut: Cut) -> Estimate | None:
         return Estimate(float(FAR), cut, gates, load, np.ones(len(load.classes), dtype=bool))
     amount = np.array([float(network.classes.amount[i]) for i in load.classes])
     count = network.classes.count[load.classes]
-    rates = np.array([float(gate.rate) for gate in gates])
+    rooms = Estimates(gates)
     best: Estimate | None = None
     for chosen in _thresholds(load):
-        away = load.head[chosen].min(axis=0) + load.tail[chosen].min(axis=0)
+        head, tail = load.head[chosen].min(axis=0), load.tail[chosen].min(axis=0)
         if network.fluid:
-            value = _fluid_estimate(rates, away, amount[chosen].sum())
+            value = rooms.least_time(head, tail, amount[chosen].sum())
         else:
-            value = float(_least_whole_time(gates, away.tolist(), int(count[chosen].sum())))
+            away = (head + tail).tolist()
+            value = float(_least_whole_time(gates, away, int(count[chosen].sum())))
         if best is None or value > best.value:
             best = Estimate(value, cut, gates, load, chosen)
     return best
@@ -95,33 +89,25 @@ def cut_bound(network: Network, estimate: Estimate) -> Bound:
         text = f"nothing reaches {estimate.cut.label}"
         return Bound(kind="cut", value=int(FAR), certificate=text)
     load, chosen = estimate.load, estimate.chosen
-    away = (load.head[chosen].min(axis=0) + load.tail[chosen].min(axis=0)).tolist()
+    head, tail = load.head[chosen].min(axis=0), load.tail[chosen].min(axis=0)
     members = load.classes[chosen]
     if network.fluid:
         total = sum((network.classes.amount[i] for i in members), Fraction(0))
-        value = least_fluid_time([gate.rate for gate in estimate.gates], away, total)
+        ends = zip(estimate.gates, head.tolist(), tail.tolist(), strict=True)
+        value = least_time((change for gate, h, q in ends for change in gate.window(h, q)), total)
     else:
+        away = (head + tail).tolist()
         value = _least_whole_time(estimate.gates, away, int(network.classes.count[members].sum()))
     return Bound(kind="cut", value=value, certificate=_sentence(network, estimate))
 
 
-def _gates(network: Network, cut: Cut) -> list[_Gate]:
+def _gates(network: Network, cut: Cut) -> list[Gate]:
     topology = network.problem.topology
-    crossing = np.flatnonzero(~cut.inside[topology.link_src] & cut.inside[topology.link_dst])
-    left = set(crossing.tolist())
-    gates = []
-    for members, rate, hold, slots in network.pools:
-        inside = [int(e) for e in members if int(e) in left]
-        if len(inside) > 1 and rate < sum(network.rate[e] for e in inside):
-            left -= set(inside)
-            gates.append(_Gate(np.array(inside), rate, hold, slots))
-    for e in sorted(left):
-        gate = _Gate(np.array([e]), network.rate[e], int(network.hold[e]), int(network.slots[e]))
-        gates.append(gate)
-    return gates
+    crossing = ~cut.inside[topology.link_src] & cut.inside[topology.link_dst]
+    return network.gates(np.flatnonzero(crossing))
 
 
-def _load(network: Network, cut: Cut, gates: list[_Gate]) -> _Load:
+def _load(network: Network, cut: Cut, gates: list[Gate]) -> _Load:
     """Collect the classes that must cross, with head and tail at each gate."""
     classes, width = network.classes, len(gates)
     outside = ~cut.inside
@@ -167,7 +153,7 @@ def _members(indices: IntArray, length: int) -> IntArray:
 
 
 def _gate_values(
-    network: Network, gates: list[_Gate], nodes: IntArray, extra: IntArray, *, heads: bool
+    network: Network, gates: list[Gate], nodes: IntArray, extra: IntArray, *, heads: bool
 ) -> IntArray:
     """Rows are nodes, columns gates: head from the node, or tail to it after the crossing."""
     topology = network.problem.topology
@@ -204,33 +190,7 @@ def _spread(values: IntArray) -> IntArray:
     return values[np.linspace(0, len(values) - 1, MAX_THRESHOLDS).astype(int)]
 
 
-def _fluid_estimate(rates: npt.NDArray[np.float64], away: IntArray, total: float) -> float:
-    """Least T with sum of rate * (T - away)^+ at least the total, in floating point."""
-    order = np.argsort(away)
-    speed = np.cumsum(rates[order])
-    times = (total + np.cumsum(rates[order] * away[order])) / speed
-    following = np.append(away[order][1:], np.inf)
-    return float(times[np.argmax(times <= following)])
-
-
-def least_fluid_time(rates: list[Fraction], away: list[int], total: Fraction) -> int:
-    """Least T with sum of rate * (T - away)^+ at least the total, rounded down."""
-    order = sorted(range(len(rates)), key=lambda i: away[i])
-    speed, shift = Fraction(0), Fraction(0)
-    best: Fraction | None = None
-    for position, i in enumerate(order):
-        speed += rates[i]
-        shift += rates[i] * away[i]
-        time = (total + shift) / speed
-        following = away[order[position + 1]] if position + 1 < len(order) else None
-        if following is None or time <= following:
-            best = time
-            break
-    assert best is not None
-    return int(best)
-
-
-def _least_whole_time(gates: list[_Gate], away: list[int], total: int) -> int:
+def _least_whole_time(gates: list[Gate], away: list[int], total: int) -> int:
     """Least T at which the windows have room to start the total number of whole chunks.
 
     A tail includes the link's own hold, so n chunks that follow one another on it end n - 1 holds
@@ -264,6 +224,8 @@ def _sentence(network: Network, estimate: Estimate) -> str:
     load, chosen, gates = estimate.load, estimate.chosen, estimate.gates
     members = load.classes[chosen]
     rate = format_bandwidth(round(float(sum(gate.rate for gate in gates)) * 1e12))
+    if any(len(gate.steps) > 1 for gate in gates):
+        rate = f"at most {rate}, less at times"
     what = f"{int(classes.count[members].sum())} chunks"
     if network.fluid:
         what = format_size(round(sum(classes.amount[i] for i in members)))

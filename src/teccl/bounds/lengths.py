@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from teccl.bounds.cuts import least_fluid_time
 from teccl.bounds.model import Bound
-from teccl.bounds.network import FAR, IntArray, Network, all_distances
+from teccl.bounds.network import Network, all_distances
+from teccl.bounds.windows import FAR, Gate, IntArray, least_time
 from teccl.units import display_time, format_bandwidth
 
 # Lengths are whole multiples of a unit this fine.
@@ -150,13 +150,17 @@ def _length_bound(
     used = np.flatnonzero(lengths > 0)
     if not len(used) or work <= 0:
         return None
-    away = _around(network, pairs, used)
-    rates = [network.rate[e] * int(lengths[e]) for e in used]
-    value = least_fluid_time(rates, away.tolist(), work)
+    head, tail = _around(network, pairs, used)
+    changes = (
+        (moment, change * int(lengths[e]))
+        for e, h, q in zip(used.tolist(), head.tolist(), tail.tolist(), strict=True)
+        for moment, change in Gate(used, network.steps[e], 0, 1).window(h, q)
+    )
+    value = least_time(changes, work)
     total = format_bandwidth(round(float(sum(network.rate[e] for e in used)) * 1e12))
     text = (
         f"data must cover its distances, lengths by {name}, on {len(used)} links of {total} "
-        f"in all, plus {display_time(int(away.min()) / 1e12)} around them"
+        f"in all, plus {display_time(int((head + tail).min()) / 1e12)} around them"
     )
     return Bound(kind="lengths", value=value, certificate=text)
 
@@ -176,8 +180,8 @@ def _summed(amount: list[Fraction], distance: IntArray) -> Fraction:
 
 def _around(
     network: Network, pairs: tuple[IntArray, IntArray, list[Fraction], IntArray], links: IntArray
-) -> IntArray:
-    """Least time before each link, over all pairs, plus the least time from its start on.
+) -> tuple[IntArray, IntArray]:
+    """Least time before each link, over all pairs, and the least time from its start on.
 
     The two may come from different pairs: a link is busy from the first that can reach it until
     the last that may still leave it.
@@ -187,5 +191,5 @@ def _around(
     starts = np.unique(np.stack([src, ready]), axis=1)
     before = (network.approach[starts[0]] + starts[1][:, None]).min(axis=0)
     after = network.distance[:, np.unique(dst)].min(axis=1)
-    around: IntArray = before[topology.link_src[links]] + after[topology.link_dst[links]]
-    return np.minimum(around + network.crossing[links], FAR)
+    tail = after[topology.link_dst[links]] + network.crossing[links]
+    return np.minimum(before[topology.link_src[links]], FAR), np.minimum(tail, FAR)

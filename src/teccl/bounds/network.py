@@ -9,13 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl._graphs import least_sums
+from teccl.bounds.windows import FAR, Gate, IntArray, Steps, fastest_of
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.timegrid import TimeGrid
 from teccl.topology import Link, Topology
 from teccl.units import PICOSECONDS
-
-IntArray = npt.NDArray[np.int64]
-FAR = np.int64(2**60)
 
 
 class Origin(NamedTuple):
@@ -79,6 +77,8 @@ class Network:
     ----------
     rate
         Bytes per picosecond of each link, the largest a profile ever gives.
+    steps
+        Bytes per picosecond of each link over time.
     step
         Time a chunk needs from the start on a link until it is usable at the far end, at least;
         the latency alone where data is fluid.
@@ -94,13 +94,14 @@ class Network:
         Least time from the start on a link until the chunk may leave at the far end, its own
         holding time included.
     pools
-        Links that share a capacity, with its rate, hold and slots.
+        Links that share a capacity.
     """
 
     problem: Problem
     fluid: bool
     on_grid: bool
     rate: tuple[Fraction, ...]
+    steps: tuple[Steps, ...]
     step: IntArray
     hold: IntArray
     slots: IntArray
@@ -108,7 +109,21 @@ class Network:
     approach: IntArray
     crossing: IntArray
     classes: Classes
-    pools: tuple[tuple[IntArray, Fraction, int, int], ...]
+    pools: tuple[Gate, ...]
+
+    def gates(self, links: IntArray) -> list[Gate]:
+        """Some links as gates; those that share a capacity are one where that is the less."""
+        left = set(links.tolist())
+        gates = []
+        for pool in self.pools:
+            inside = [int(e) for e in pool.links if int(e) in left]
+            if len(inside) > 1 and pool.rate < sum(self.rate[e] for e in inside):
+                left -= set(inside)
+                gates.append(pool._replace(links=np.array(inside)))
+        for e in sorted(left):
+            hold, slots = int(self.hold[e]), int(self.slots[e])
+            gates.append(Gate(np.array([e]), self.steps[e], hold, slots))
+        return gates
 
     @staticmethod
     def build(problem: Problem, *, grid: TimeGrid | None = None, fluid: bool = False) -> "Network":
@@ -126,6 +141,7 @@ class Network:
             fluid=fluid,
             on_grid=grid is not None,
             rate=tuple(topology.each_link(lambda e: _fastest(topology, e) / PICOSECONDS)),
+            steps=tuple(topology.each_link(lambda e: _steps(topology, e))),
             step=step,
             hold=hold,
             slots=slots,
@@ -140,6 +156,11 @@ class Network:
 def _fastest(topology: Topology, link: Link) -> Fraction:
     """Bytes per second, the most that a link's profile ever gives."""
     return max(rate for _, rate in topology.rate_steps(link))
+
+
+def _steps(topology: Topology, link: Link) -> Steps:
+    """Bytes per picosecond of a link over time, in picoseconds."""
+    return tuple((at * PICOSECONDS, rate / PICOSECONDS) for at, rate in topology.rate_steps(link))
 
 
 def _link_times(
@@ -272,25 +293,23 @@ def _ready_times(problem: Problem, grid: TimeGrid | None) -> IntArray:
     return table
 
 
-def _pools(
-    problem: Problem, grid: TimeGrid | None, *, fluid: bool
-) -> tuple[tuple[IntArray, Fraction, int, int], ...]:
-    """Links of each shared capacity with its rate in bytes per picosecond, hold and slots."""
+def _pools(problem: Problem, grid: TimeGrid | None, *, fluid: bool) -> tuple[Gate, ...]:
+    """Links of each shared capacity as one gate."""
     pools = []
     topology = problem.topology
-    fastest = topology.each_link(lambda link: _fastest(topology, link))
     for name, capacity in topology.shared.items():
-        members = [i for i, link in enumerate(problem.topology.links) if name in link.shares]
+        members = [i for i, link in enumerate(topology.links) if name in link.shares]
         if len(members) < 2:
             continue
-        rate = capacity
         if grid is not None:
             # The grid limits starts within a window of the shared rate, whatever the links' own.
-            hold, slots = grid.epochs_to_send(rate), grid.chunks_per_epoch(rate)
+            steps: Steps = ((Fraction(0), capacity / PICOSECONDS),)
+            hold, slots = grid.epochs_to_send(capacity), grid.chunks_per_epoch(capacity)
         else:
             # They take turns, each at its own rate, so the fastest of them limits the pool too.
-            rate = min(rate, max(fastest[i] for i in members))
+            steps = fastest_of([_steps(topology, topology.links[i]) for i in members])
             smallest = min(problem.chunks.sizes)
-            hold, slots = (0 if fluid else int(smallest / rate * PICOSECONDS)), 1
-        pools.append((np.array(members), rate / PICOSECONDS, hold, slots))
+            hold = 0 if fluid else int(smallest / max(rate for _, rate in steps))
+            slots = 1
+        pools.append(Gate(np.array(members), steps, hold, slots))
     return tuple(pools)

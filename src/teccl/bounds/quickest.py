@@ -9,7 +9,8 @@ arrive at a node v ahead, and on link e there is time for that from :math:`\pi_u
 
 .. math:: \sum_{m \in J} b_m \le \sum_e C_e \, (\pi_v - \pi_u - \alpha_e)^+ .
 
-Labels that break this show that T is too early. The best ones come from a linear program, the dual
+A rate that changes over time is integrated over that window. Labels that break the inequality show
+that T is too early. The best ones come from a linear program, the dual
 of the quickest flow over time; they are rounded to whole picoseconds and judged exactly.
 """
 
@@ -21,14 +22,15 @@ import numpy as np
 
 from teccl.bounds.cuts import Estimate
 from teccl.bounds.model import Bound
-from teccl.bounds.network import IntArray, Network
+from teccl.bounds.network import Network
+from teccl.bounds.windows import FloatArray, IntArray, Steps, carried
 from teccl.problem import SwitchMode
 from teccl.units import format_size
 
 # Links beyond which the linear program takes too long for what it gains.
 MAX_LINKS = 1_500
-# Picoseconds that rounding may cost before a solution is given up.
-MAX_LOSS = 10_000
+# Solutions for rates that change: each takes the mean rates in the windows of the one before.
+MAX_ROUNDS = 4
 
 
 class _Race(NamedTuple):
@@ -48,8 +50,7 @@ def quickest_bound(network: Network, estimate: Estimate) -> Bound | None:
     if not network.fluid or is_joined or not estimate.gates or len(network.rate) > MAX_LINKS:
         return None
     race = _race(network, estimate)
-    labels = _labels(network, race, estimate.value)
-    value = None if labels is None else _proven(network, race, labels)
+    value = _latest(network, race, estimate.value)
     if value is None:
         return None
     text = (
@@ -94,14 +95,42 @@ def _race(network: Network, estimate: Estimate) -> _Race:
     )
 
 
-def _labels(network: Network, race: _Race, unit: float) -> IntArray | None:
+def _latest(network: Network, race: _Race, unit: float) -> int | None:
+    """Return the latest T that labels prove; where rates change, of several tries."""
+    links = len(network.rate)
+    opened, closed = np.zeros(links, dtype=np.int64), np.full(links, round(unit))
+    proven = []
+    for _ in range(MAX_ROUNDS if network.problem.topology.has_profiles else 1):
+        rates = np.array(
+            [
+                _mean(*args)
+                for args in zip(network.steps, opened.tolist(), closed.tolist(), strict=True)
+            ]
+        )
+        labels = _labels(network, race, rates, unit)
+        if labels is None:
+            break
+        proven.append(_proven(network, race, labels))
+        opened = labels[network.problem.topology.link_src]
+        closed = labels[network.problem.topology.link_dst] - network.step
+    return max((value for value in proven if value is not None), default=None)
+
+
+def _mean(steps: Steps, opened: int, closed: int) -> float:
+    """Mean rate of a link in a window, or its first rate where the window is empty."""
+    if len(steps) == 1 or closed <= opened:
+        return float(steps[0][1])
+    return float(carried(steps, opened, closed)) / (closed - opened)
+
+
+def _labels(network: Network, race: _Race, rates: FloatArray, unit: float) -> IntArray | None:
     """Solve for the labels with the latest T, counted in a unit of time near it."""
     from scipy.optimize import linprog
     from scipy.sparse import coo_array
 
     topology = network.problem.topology
     nodes, links, ends = topology.num_nodes, topology.num_links, len(race.ends)
-    rate = np.array([float(rate) for rate in network.rate]) * unit / float(race.amount)
+    rate = rates * unit / float(race.amount)
     # Columns: labels, windows of links, T. Rows: a window's length, capacity, T at the ends.
     e, last = np.arange(links), nodes + links
     rows = [e, e, e, np.full(links, links), *2 * [links + 1 + np.arange(ends)]]
@@ -134,11 +163,13 @@ def _proven(network: Network, race: _Race, labels: IntArray) -> int | None:
     for node, since in race.ready.items():
         labels[node] = min(int(labels[node]), since)
     latest, loss = int(labels[race.ends].min()), 0
-    while loss <= min(MAX_LOSS, latest):
+    while loss <= latest:
         cut_off = np.minimum(labels, latest - loss)
-        window = cut_off[topology.link_dst] - cut_off[topology.link_src] - network.step
-        used = np.flatnonzero(window > 0)
-        room = sum((network.rate[e] * int(window[e]) for e in used.tolist()), Fraction(0))
+        opened = cut_off[topology.link_src]
+        closed = cut_off[topology.link_dst] - network.step
+        used = np.flatnonzero(closed > opened)
+        windows = zip(used.tolist(), opened[used].tolist(), closed[used].tolist(), strict=True)
+        room = sum((carried(network.steps[e], a, b) for e, a, b in windows), Fraction(0))
         # Just enough room is too little at an earlier T, where windows that end at T are shorter.
         ends_late = bool((cut_off[topology.link_dst[used]] == latest - loss).any())
         if room < race.amount or (room == race.amount and ends_late):

@@ -10,8 +10,9 @@ from teccl.bounds.candidates import candidate_cuts
 from teccl.bounds.cuts import cut_bound, cut_estimate
 from teccl.bounds.lengths import length_bounds
 from teccl.bounds.model import Bound
-from teccl.bounds.network import FAR, Network
+from teccl.bounds.network import Network
 from teccl.bounds.quickest import quickest_bound
+from teccl.bounds.windows import FAR
 from teccl.demand import Collective, Demand, ExplicitChunk
 from teccl.problem import Problem
 from teccl.schedule import BoundSummary
