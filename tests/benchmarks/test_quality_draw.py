@@ -19,7 +19,7 @@ from tests.cli.helpers import run
 
 from teccl.problem import Problem as Checked
 from teccl.reachability import find_unreachable
-from teccl.request import read_demand, read_topology
+from teccl.synthesis.request import read_demand, read_topology
 from teccl.topology.presets import PRESETS as KNOWN
 from teccl.units import parse_size
 

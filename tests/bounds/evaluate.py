@@ -1,12 +1,13 @@
 """Bounds on every cut and partition of a small network, not only on those worth a look."""
 
 from collections.abc import Iterator
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 
 from teccl.bounds import Bound, all_bounds
 from teccl.bounds.allreduce import _partition_bound
+from teccl.bounds.coverage import _Crowd, _evaluate, _port, _Side
 from teccl.bounds.cuts import Cut, cut_bound, cut_estimate
 from teccl.bounds.network import Network
 from teccl.bounds.quickest import quickest_bound
@@ -45,6 +46,21 @@ def best_partition_bound(problem: Problem) -> int:
         if set(part[members].tolist()) == set(range(max(labels) + 1)):
             bound = _partition_bound(network, part, amount, "each part")
             best = max(best, 0 if bound is None else bound.value)
+    return best
+
+
+def best_coverage_bound(problem: Problem) -> int:
+    """The largest coverage bound in picoseconds, of any GPU and any others."""
+    network = Network.build(problem, fluid=True)
+    best = 0
+    for side in (_Side.build(network, inward=inward) for inward in (True, False)):
+        for node in problem.topology.gpus.tolist():
+            port = _port(network, side, node)
+            for count in range(1, 1 + (0 if port is None else len(port.others))):
+                for chosen in combinations(range(len(port.others)), count):
+                    crowd = _Crowd(0.0, port, np.array(chosen))
+                    bound = _evaluate(network, crowd, inward=side.inward)
+                    best = max(best, bound.value)
     return best
 
 

@@ -316,6 +316,49 @@ def random_allreduce(seed: int) -> Problem:
             return problem
 
 
+def random_sum(seed: int, gpus: int = 3) -> Problem:
+    """A sum among two or more of at most so many GPUs and a relay, in every mode and with options.
+
+    Links that leave GPUs or lead from switch to switch have a latency, so that nothing comes back
+    to where it was within the same unit of time.
+    """
+    rng = random.Random(seed)
+    while True:
+        topology = random_topology(rng)
+        if topology.num_gpus > gpus + (rng.random() < 0.2) or topology.num_links > 16:
+            continue
+        links = tuple(
+            replace(link, alpha=max(link.alpha, UNIT))
+            if not topology.is_switch[link.src] or topology.is_switch[link.dst]
+            else link
+            for link in topology.links
+        )
+        count = rng.randrange(2, min(gpus, topology.num_gpus) + 1)
+        ranks = sorted(rng.sample(range(topology.num_gpus), count))
+        name = rng.choice(["allreduce", "allreduce", "allreduce", *SUMS])
+        tenant = _with_ready(rng, _tenant(rng, name, ranks, 1), ranks)
+        demand = Demand(tenants=(tenant,))
+        problem = _in_some_mode(rng, replace(topology, links=links), demand, 1)
+        if rng.random() < 0.3:
+            problem = with_profiles(problem, rng)
+        if find_unreachable(problem) is None:
+            return problem
+
+
+def scaled(problem: Problem, factor: Fraction) -> Problem:
+    """The problem with a multiple of its data."""
+    tenants = tuple(
+        replace(
+            tenant,
+            size=tenant.size * factor,
+            matrix=tenant.matrix
+            and tuple(tuple(size * factor for size in row) for row in tenant.matrix),
+        )
+        for tenant in problem.demand.tenants
+    )
+    return replace(problem, demand=Demand(tenants=tenants))
+
+
 def with_profiles(problem: Problem, rng: random.Random) -> Problem:
     """The problem with bandwidths that change over time, where its mode allows that."""
     circuits = problem.transit is Transit.CUT_THROUGH or problem.switch is SwitchMode.HYPER_EDGE

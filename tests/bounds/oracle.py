@@ -105,14 +105,14 @@ class Oracle:
 
     def starts(self, horizon: int) -> list[Start] | None:
         """Sends that finish by a horizon, None if there are none."""
-        attempt = _Attempt(self, horizon)
+        attempt = Attempt(self, horizon)
         values = attempt.program.solve(self.seconds)
         if values is None:
             return None
         return [Start(m, hop, k) for (m, hop, k), c in attempt.sends.items() if values[c] > 0.5]
 
 
-class _Attempt:
+class Attempt:
     """The program for one horizon."""
 
     def __init__(self, oracle: Oracle, horizon: int) -> None:

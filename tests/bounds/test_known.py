@@ -9,7 +9,8 @@ import pytest
 from tests.bounds.instances import random_problem
 from tests.verification.helpers import US, net, task, wants, with_profile
 
-from teccl.bounds import all_bounds, summarise
+from teccl.bounds import Bound, all_bounds, summarise
+from teccl.bounds.coverage import coverage_bounds
 from teccl.bounds.cuts import Cut, cut_estimate
 from teccl.bounds.network import Network
 from teccl.bounds.quickest import quickest_bound
@@ -188,6 +189,56 @@ def test_what_a_holder_inside_has_need_not_cross():
     """A chunk that someone on the near side holds stays out of the cut."""
     problem = task(net("a b c", "a>b 1/100, c>b"), wants(((0, 2), (1,))))
     assert physical_us(problem) < 2
+
+
+# Coverage
+
+
+def coverage(problem: Problem) -> list[Bound]:
+    """The coverage bounds of inputs and of outputs."""
+    return coverage_bounds(Network.build(problem, fluid=True))
+
+
+def test_contributions_come_one_by_one_until_sums_can_come():
+    """Around a switch two contributions come apart from 2 us on, the third in a sum at 4 us."""
+    problem = collective(
+        net("a b c d | s", "a-s 1 1, b-s 1 1, c-s 1 1, d-s 1 1"), "allreduce", 1000
+    )
+    assert [bound.value for bound in coverage(problem)] == [13 * US // 3, 3 * US]
+    assert coverage(problem)[0].certificate == (
+        "3KB of contributions from 3 GPUs must enter a at 1GB/s; before 4 us nothing that arrives "
+        "there can be a sum of more than one"
+    )
+
+
+def test_a_reducing_switch_is_a_place_where_contributions_meet():
+    """A switch that adds up lets everything come as one."""
+    star = net("a b c d | s+", "a-s 1 1, b-s 1 1, c-s 1 1, d-s 1 1")
+    assert coverage(collective(star, "allreduce", 1000))[0].value == 3 * US
+
+
+@pytest.mark.parametrize(
+    ("mode", "bound"), [(SwitchMode.COPY, 3 * US), (SwitchMode.NO_COPY, 13 * US // 3)]
+)
+def test_outputs_serve_all_at_once_only_where_switches_copy(mode, bound):
+    """What leaves less than 4 us before the end goes to one GPU, unless the switch copies."""
+    links = ", ".join(f"s>{name} 9 1, {name}>s 1 1" for name in "abcd")
+    problem = collective(net("a b c d | s", links), "allreduce", 1000, switch=mode)
+    assert coverage(problem)[1].value == bound
+
+
+def test_far_contributors_alone_may_bind():
+    """Two far contributions come apart from 6 us on; with the near one it would be 5 us in all."""
+    topology = net("a b v c | s", "a>s 1 5, b>s 1 5, c>s 1 1, s>v 1 1, a-b 1 9")
+    problem = Problem(topology=topology, demand=Demand.collective("reduce", size=1000, root=2))
+    assert coverage(problem)[0].value == 8 * US
+
+
+def test_a_contribution_has_not_passed_its_destination_before():
+    """On a line with the root in the middle the sides cannot add up each other's contributions."""
+    topology = net("a v b", "a-v 1 1, b-v 1 1")
+    problem = Problem(topology=topology, demand=Demand.collective("reduce", size=4000, root=1))
+    assert coverage(problem)[0].value == 5 * US
 
 
 # Modes

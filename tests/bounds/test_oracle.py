@@ -6,9 +6,10 @@ import pytest
 from tests.bounds.clock import Clock
 from tests.bounds.fluid import allreduce_seconds, can_finish, transposed
 from tests.bounds.instances import UNIT, random_problem
+from tests.bounds.mixture import most_by
 from tests.bounds.oracle import Oracle, to_schedule
 from tests.construct.small import plans
-from tests.verification.helpers import net, task, wants
+from tests.verification.helpers import net, task, wants, with_profile
 
 from teccl.construct.instance import Instance
 from teccl.construct.realise import realise
@@ -207,3 +208,34 @@ def test_trees_of_an_allreduce_on_a_line():
     """Sums flow to one end and back to the other at the same time, so a line takes S/B."""
     problem = collective(net("a b c", "a-b, b-c"), "allreduce")
     assert allreduce_seconds(problem) == pytest.approx(3e-6)
+
+
+@pytest.mark.parametrize(("horizon", "share"), [(1, 0), (2, "1/2"), (3, 1), (4, "3/2")])
+def test_mixture_on_two_links(horizon, share):
+    """One link each way with a latency of one: half a piece for every unit behind it."""
+    problem = collective(net("a b", "a-b 1 1"), "allreduce")
+    assert most_by(problem, UNIT, horizon) == pytest.approx(float(Fraction(share)))
+
+
+def test_mixture_sends_contributions_apart_until_sums_can_come():
+    """Around a switch two contributions come apart in units 2 and 3, from 4 on as one.
+
+    By 5 that were two more and two thirds in all, if what feeds the sums did not delay the others.
+    """
+    problem = collective(net("a b c | s", "a-s 1 1, b-s 1 1, c-s 1 1"), "allreduce")
+    assert most_by(problem, UNIT, 4) == pytest.approx(1 / 3)
+    assert 1 / 2 < most_by(problem, UNIT, 5) < 2 / 3
+
+
+def test_mixture_copies_as_often_as_the_rules_allow():
+    """A broadcast through a switch needs the input once with copy and twice without."""
+    topology = net("a b c | s", "a>s 1 1, s>b, s>c")
+    for mode, share in [(SwitchMode.COPY, 2), (SwitchMode.NO_COPY, 1)]:
+        problem = task(topology, wants(((0,), (1, 2))), switch=mode)
+        assert most_by(problem, UNIT, 3) == pytest.approx(share)
+
+
+def test_mixture_follows_profiles():
+    """A quarter of a piece in each of two units, one in the third."""
+    topology = with_profile(net("a b", "a>b 1/4 1"), "a>b", (2, 1))
+    assert most_by(task(topology, wants(((0,), (1,)))), UNIT, 4) == pytest.approx(1.5)

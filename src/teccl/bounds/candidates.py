@@ -27,7 +27,7 @@ def candidate_cuts(network: Network, *, narrow: bool = True) -> Iterator[Cut]:
     With `narrow` false only ports and groups as they are: no flow is computed.
     """
     seen = set()
-    chosen = _representatives(network)
+    chosen = representatives(network)
     problem = network.problem
     cuts = [*_ports(problem, chosen), *_groups(problem, narrow=narrow)]
     if narrow:
@@ -39,7 +39,7 @@ def candidate_cuts(network: Network, *, narrow: bool = True) -> Iterator[Cut]:
             yield cut
 
 
-def _representatives(network: Network) -> list[int]:
+def representatives(network: Network) -> list[int]:
     """GPUs whose ports are worth a look: of those alike, the ones farthest from the rest.
 
     Two GPUs are alike when their ports have the same rates and the same amounts are to enter and

@@ -69,12 +69,12 @@ def cut_estimate(network: Network, cut: Cut) -> Estimate | None:
         return Estimate(float(FAR), cut, gates, load, np.ones(len(load.classes), dtype=bool))
     amount = np.array([float(network.classes.amount[i]) for i in load.classes])
     count = network.classes.count[load.classes]
-    rooms = Estimates(gates)
+    rooms, every = Estimates(gates), np.arange(len(gates))
     best: Estimate | None = None
     for chosen in _thresholds(load):
         head, tail = load.head[chosen].min(axis=0), load.tail[chosen].min(axis=0)
         if network.fluid:
-            value = rooms.least_time(head, tail, amount[chosen].sum())
+            value = rooms.least_time(head, tail, every, amount[chosen].sum())
         else:
             away = (head + tail).tolist()
             value = float(_least_whole_time(gates, away, int(count[chosen].sum())))

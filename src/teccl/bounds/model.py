@@ -10,7 +10,7 @@ class Bound:
     Parameters
     ----------
     kind
-        Which theorem: pair, cut, quickest, partition, lengths.
+        Which theorem: pair, cut, quickest, partition, lengths, coverage.
     value
         Picoseconds, rounded down, or whole epochs on a grid.
     certificate

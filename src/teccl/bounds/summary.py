@@ -7,6 +7,7 @@ import numpy as np
 
 from teccl.bounds.allreduce import partition_bounds
 from teccl.bounds.candidates import candidate_cuts
+from teccl.bounds.coverage import coverage_bounds
 from teccl.bounds.cuts import cut_bound, cut_estimate
 from teccl.bounds.lengths import length_bounds
 from teccl.bounds.model import Bound
@@ -54,7 +55,7 @@ def all_bounds(
     if narrow:
         moving = (quickest_bound(network, estimate) for estimate in found[:MOST_CUTS])
         bounds += [bound for bound in moving if bound is not None]
-    bounds += length_bounds(network)
+    bounds += [*length_bounds(network), *coverage_bounds(network)]
     return sorted(bounds, key=lambda b: -b.value)
 
 

@@ -82,22 +82,24 @@ def carried(steps: Steps, opened: int, closed: int) -> Fraction:
 
 
 class Estimates:
-    """Rooms of some gates in floating point, for many heads and tails."""
+    """Rooms of some gates in floating point, for many windows."""
 
     def __init__(self, gates: list[Gate]) -> None:
-        self._gate = np.repeat(np.arange(len(gates)), [len(gate.steps) for gate in gates])
+        self._size = np.array([len(gate.steps) for gate in gates])
+        self._first = np.cumsum(self._size) - self._size
         self._start = np.array([float(start) for gate in gates for start, _ in gate.steps])
         rate = np.array([float(rate) for gate in gates for _, rate in gate.steps])
-        is_first = np.diff(self._gate, prepend=-1) > 0
-        self._change = np.where(is_first, rate, np.diff(rate, prepend=0.0))
-        self._is_steady = bool(is_first.all())
+        self._change = np.diff(rate, prepend=0.0)
+        self._change[self._first] = rate[self._first]
 
-    def least_time(self, head: IntArray, tail: IntArray, total: float) -> float:
-        """Least T at which the gates have room for a total, in floating point."""
-        if self._is_steady:
-            return least_estimate(head + tail, self._change, total)
-        moments = np.maximum(self._start, head[self._gate]) + tail[self._gate]
-        return least_estimate(moments, self._change, total)
+    def least_time(self, head: IntArray, tail: IntArray, gate: IntArray, total: float) -> float:
+        """Least T at which windows, each of some gate, have room for a total."""
+        size = self._size[gate]
+        window = np.repeat(np.arange(len(gate)), size)
+        place = np.arange(len(window)) - np.repeat(np.cumsum(size) - size, size)
+        row = self._first[gate[window]] + place
+        moments = np.maximum(self._start[row], head[window]) + tail[window]
+        return least_estimate(moments, self._change[row], total)
 
 
 def least_estimate(moments: IntArray | FloatArray, changes: FloatArray, total: float) -> float:

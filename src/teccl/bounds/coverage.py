@@ -1,0 +1,336 @@
+r"""Coverage: sums take time to be made, and until then every contribution comes by itself.
+
+Let v want b bytes of sums, and let U be contributors. Each byte position needs the contribution of
+every u in U to arrive at v for a first time, so far not having passed v. Whatever one byte carries
+has met at one place w: a GPU from which switches alone lead to an input of v, or a switch on that
+way that adds up. So a byte that enters the input e at time t brings no more of U's contributions
+than had come to some w in time, and
+
+.. math:: \sum_e \sum_{k \le |U|} \int_{\rho_{e,k}}^{T - q_e} C_e \, dt \ge |U| \, b , \qquad
+   \rho_{e,k} = \min_w \left( \text{k-th least}_{u \in U} (r_u + d(u, w)) + l_e(w) \right) ,
+
+where d is the distance in the network without v, l_e(w) the latency from w to e and q_e that of e.
+The mirror image is about what leaves u for destinations V: a byte that leaves over e serves as many
+of V as can still be reached from the first place w behind e that can copy.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from teccl.bounds.candidates import representatives
+from teccl.bounds.model import Bound
+from teccl.bounds.network import Network, all_distances
+from teccl.bounds.windows import FAR, Estimates, Gate, IntArray, least_time
+from teccl.problem import SwitchMode
+from teccl.units import display_time, format_bandwidth, format_size
+
+Mask = npt.NDArray[np.bool_]
+
+# Times that are sorted in all, which bounds the work on large networks.
+MOST_WORK = 4_000_000
+# Distances at which the far contributors are told from the near ones, and groups tried apart.
+MOST_THRESHOLDS = 12
+MOST_GROUPS = 4
+
+
+class _Port(NamedTuple):
+    """One GPU with the gates of its inputs (outputs) and who must get through them.
+
+    Parameters
+    ----------
+    node
+        The GPU.
+    gates
+        Its inputs, or its outputs.
+    times
+        For each gate, over places (rows) and the others (columns): when a contribution may enter
+        the gate by way of the place, or how long after leaving the port a destination is served.
+    around
+        For each gate the time on the other side: from the entrance to the GPU, or until data is
+        ready.
+    others, amount
+        Contributors (destinations) and the bytes that each must send (get).
+    """
+
+    node: int
+    gates: list[Gate]
+    times: list[IntArray]
+    around: list[int]
+    others: IntArray
+    amount: list[Fraction]
+
+
+class _Partner(NamedTuple):
+    """Bytes that one of the others must send or get, and when the sender has them."""
+
+    amount: Fraction
+    ready: int
+
+
+class _Windows(NamedTuple):
+    """Windows in which one contribution more may share a byte: head, tail and gate of each."""
+
+    heads: IntArray
+    tails: IntArray
+    gate: IntArray
+
+
+class _Crowd(NamedTuple):
+    """Contributors or destinations of a port that seem to bind it, with an estimate."""
+
+    value: float
+    port: _Port
+    chosen: IntArray
+
+
+def coverage_bounds(network: Network) -> list[Bound]:
+    """Evaluate the best coverage bound of some GPU's inputs and of some GPU's outputs."""
+    if not network.fluid or not network.classes.reduce.any() or not network.rate:
+        return []
+    bounds = []
+    for side in (_Side.build(network, inward=True), _Side.build(network, inward=False)):
+        best = max(_crowds(network, side), key=lambda crowd: crowd.value, default=None)
+        if best is not None:
+            bounds.append(_evaluate(network, best, inward=side.inward))
+    return bounds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """Inputs or outputs of all GPUs; for outputs time and links are turned round.
+
+    Parameters
+    ----------
+    inward
+        Whether ports are inputs.
+    near, far
+        Ends of each link at the port and away from it.
+    distance
+        Least time to a node (row) from another (column), or back from the row to the column.
+    lead
+        The same over ways that pass nothing but switches from the column on.
+    is_place
+        Which nodes can put several contributions into one byte, or one byte to several uses.
+    """
+
+    inward: bool
+    near: IntArray
+    far: IntArray
+    distance: IntArray
+    lead: IntArray
+    is_place: Mask
+
+    @staticmethod
+    def build(network: Network, *, inward: bool) -> "_Side":
+        problem, topology = network.problem, network.problem.topology
+        near, far = topology.link_dst, topology.link_src
+        able = np.array([node.reduce for node in topology.nodes])
+        if not inward:
+            near, far = far, near
+            able = np.full(topology.num_nodes, problem.switch is SwitchMode.COPY)
+        lead = all_distances(problem, network.step, only=topology.is_switch[near])
+        distance = network.distance
+        if inward:
+            # Circuits begin to use a later link before the data has come to its switch.
+            distance = np.where(topology.is_switch, network.approach, distance).T
+        return _Side(
+            inward=inward,
+            near=near,
+            far=far,
+            distance=distance,
+            lead=lead.T if inward else lead,
+            is_place=~topology.is_switch | able,
+        )
+
+    def places(self, node: int, link: int) -> IntArray:
+        """Places that feed a link of a node's port; the switch before it where that is one."""
+        end = int(self.far[link])
+        if self.is_place[end]:
+            return np.array([end])
+        found = np.flatnonzero(self.is_place & (self.lead[end] < FAR))
+        return found[found != node]
+
+
+def _crowds(network: Network, side: _Side) -> Iterator[_Crowd]:
+    """Estimate the bound of each port worth a look, as far as the work goes."""
+    work = MOST_WORK
+    for node in representatives(network):
+        port = _port(network, side, node)
+        if port is None:
+            continue
+        rooms, rows = Estimates(port.gates), sum(len(times) for times in port.times)
+        for chosen in _choices(network, port):
+            work -= rows * len(chosen)
+            if work < 0:
+                return
+            windows = _windows(port, chosen, inward=side.inward)
+            need = sum(float(port.amount[i]) for i in chosen)
+            if len(windows.gate):
+                yield _Crowd(rooms.least_time(*windows, need), port, chosen)
+
+
+def _port(network: Network, side: _Side, node: int) -> _Port | None:
+    """Collect who must get through the port of a GPU, and when; None where nobody must."""
+    partners = _partners(network, node, inward=side.inward)
+    links = np.flatnonzero(side.near == node)
+    if not partners or not len(links):
+        return None
+    others = np.array(sorted(partners))
+    ready = np.array([partners[other].ready for other in others.tolist()])
+    gates = network.gates(links)
+    places = [[side.places(node, int(link)) for link in gate.links] for gate in gates]
+    used = np.unique(np.concatenate([each for gate in places for each in gate]))
+    ways = np.full(network.distance.shape, FAR)
+    ways[used] = _without(network, side, node, used)
+    is_joined = network.problem.switch is SwitchMode.HYPER_EDGE
+    fed, times, around = [], [], []
+    for gate, groups in zip(gates, places, strict=True):
+        if not any(len(group) for group in groups):
+            continue
+        rows = []
+        for link, group in zip(gate.links.tolist(), groups, strict=True):
+            # The ports of a hyper-edge are held together from the start.
+            before = 0 if is_joined and side.inward else side.lead[side.far[link], group][:, None]
+            after = 0 if side.inward else network.step[link]
+            rows.append(ways[np.ix_(group, others)] + before + after)
+        reached = np.concatenate(rows) + (ready if side.inward else 0)
+        fed.append(gate)
+        times.append(np.minimum(reached, FAR))
+        around.append(int(network.crossing[gate.links].min() if side.inward else ready.min()))
+    amount = [partners[other].amount for other in others.tolist()]
+    return _Port(node, fed, times, around, others, amount) if fed else None
+
+
+def _partners(network: Network, node: int, *, inward: bool) -> dict[int, _Partner]:
+    """Others whose contributions a GPU wants, or that want the GPU's, with bytes and ready time."""
+    classes = network.classes
+    found: dict[int, _Partner] = {}
+    for number in np.flatnonzero(classes.reduce).tolist():
+        nodes, ready = classes.origins[classes.origin[number]]
+        goals = classes.goals[classes.goal[number]]
+        own = ready[nodes == node].tolist()
+        pairs: list[tuple[int, int]] = []
+        if inward and node in goals:
+            pairs = list(zip(nodes.tolist(), ready.tolist(), strict=True))
+        elif not inward and own:
+            pairs = [(goal, own[0]) for goal in goals.tolist()]
+        for other, since in pairs:
+            if other != node:
+                known = found.get(other, _Partner(Fraction(0), since))
+                amount = known.amount + classes.amount[number]
+                found[other] = _Partner(amount, min(known.ready, since))
+    return found
+
+
+def _without(network: Network, side: _Side, node: int, places: IntArray) -> IntArray:
+    """Distances between places (rows) and all nodes on ways that do not touch a node."""
+    ways = side.distance[places].copy()
+    through = side.distance[node] + side.distance[places, node][:, None]
+    passes = (through <= ways) & (ways < FAR)
+    passes[:, node] = False
+    again = np.flatnonzero(passes.any(axis=1) & ~network.problem.topology.is_switch[places])
+    if len(again):
+        ways[again] = _least_ways(network, side, node, places[again])
+    return ways
+
+
+def _least_ways(network: Network, side: _Side, node: int, places: IntArray) -> IntArray:
+    """Bellman and Ford's distances to places, all at once, in the network without a node."""
+    kept = np.flatnonzero((side.near != node) & (side.far != node))
+    kept = kept[np.argsort(side.far[kept], kind="stable")]
+    ways = np.full((len(places), len(side.distance)), FAR)
+    ways[np.arange(len(places)), places] = 0
+    if not len(kept):
+        return ways
+    heads, first = np.unique(side.far[kept], return_index=True)
+    for _ in range(len(side.distance)):
+        options = ways[:, side.near[kept]] + network.step[kept]
+        better = np.minimum(ways[:, heads], np.minimum.reduceat(options, first, axis=1))
+        if np.array_equal(better, ways[:, heads]):
+            break
+        ways[:, heads] = better
+    return np.minimum(ways, FAR)
+
+
+def _choices(network: Network, port: _Port) -> Iterator[IntArray]:
+    """Yield sets of the others to try: the far ones, single groups, and one of each group."""
+    soonest = np.min(
+        [times.min(axis=0) + around for times, around in zip(port.times, port.around, strict=True)],
+        axis=0,
+    )
+    everyone = np.arange(len(port.others))
+    moments = np.unique(soonest)
+    if len(moments) > MOST_THRESHOLDS:
+        moments = moments[np.linspace(0, len(moments) - 1, MOST_THRESHOLDS).astype(int)]
+    for moment in moments[::-1]:
+        yield everyone[soonest >= moment]
+    groups: dict[str | None, list[int]] = {}
+    for i in np.argsort(-soonest, kind="stable").tolist():
+        group = network.problem.topology.nodes[port.others[i]].group
+        groups.setdefault(group, []).append(i)
+    if len(groups) > 1:
+        for members in list(groups.values())[:MOST_GROUPS]:
+            yield np.array(sorted(members))
+        yield np.array(sorted(members[0] for members in groups.values()))
+
+
+def _windows(port: _Port, chosen: IntArray, *, inward: bool) -> _Windows:
+    """Return what the k-th of the chosen leaves of each gate's time."""
+    least = [np.sort(times[:, chosen], axis=1).min(axis=0) for times in port.times]
+    gate = np.repeat(np.arange(len(port.gates)), len(chosen))
+    sums, around = np.concatenate(least), np.array(port.around)[gate]
+    kept = sums < FAR
+    heads, tails = (sums, around) if inward else (around, sums)
+    return _Windows(heads[kept], tails[kept], gate[kept])
+
+
+def _evaluate(network: Network, crowd: _Crowd, *, inward: bool) -> Bound:
+    """Evaluate a coverage bound exactly."""
+    port, chosen = crowd.port, crowd.chosen
+    windows = _windows(port, chosen, inward=inward)
+    rows, counts = np.unique(np.stack(windows), axis=1, return_counts=True)
+    changes = (
+        (moment, change * count)
+        for (head, tail, gate), count in zip(rows.T.tolist(), counts.tolist(), strict=True)
+        for moment, change in port.gates[gate].window(head, tail)
+    )
+    need = sum((port.amount[i] for i in chosen), Fraction(0))
+    value = least_time(changes, need)
+    return Bound(kind="coverage", value=value, certificate=_sentence(network, crowd, inward=inward))
+
+
+def _sentence(network: Network, crowd: _Crowd, *, inward: bool) -> str:
+    """Say how much must pass the port, and until when how few contributions share a byte."""
+    port, chosen = crowd.port, crowd.chosen
+    windows = _windows(port, chosen, inward=inward)
+    name = network.problem.topology.nodes[port.node].name
+    rate = format_bandwidth(round(float(sum(gate.rate for gate in port.gates)) * 1e12))
+    need = format_size(round(sum((port.amount[i] for i in chosen), Fraction(0))))
+    who = f"{len(chosen)} GPUs" if len(chosen) > 1 else "one GPU"
+    few, moment = _first_share(windows)
+    many, then = "one" if few == 1 else str(few), display_time(moment / 1e12)
+    if inward:
+        text = f"{need} of contributions from {who} must enter {name} at {rate}"
+        if few == len(chosen):
+            return f"{text}, and nothing arrives there before {then}"
+        return f"{text}; before {then} nothing that arrives there can be a sum of more than {many}"
+    text = f"{need} of contributions for {who} must leave {name} at {rate}"
+    if few == len(chosen):
+        return f"{text}, and nothing that leaves less than {then} before the end is of use"
+    return f"{text}; what leaves less than {then} before the end serves no more than {many}"
+
+
+def _first_share(windows: _Windows) -> tuple[int, int]:
+    """How many contributions a byte carries at first, and when there may be more in any gate."""
+    earliest: dict[int, int] = {}
+    for gate in np.unique(windows.gate):
+        moments = np.sort((windows.heads + windows.tails)[windows.gate == gate])
+        for k, moment in enumerate(moments.tolist(), start=1):
+            earliest[k] = min(moment, earliest.get(k, moment))
+    few = max(k for k, moment in earliest.items() if moment == earliest[1])
+    return few, earliest.get(few + 1, earliest[1])
