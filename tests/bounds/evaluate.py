@@ -6,10 +6,11 @@ from itertools import combinations, product
 import numpy as np
 
 from teccl.bounds import Bound, all_bounds
-from teccl.bounds.allreduce import _partition_bound
+from teccl.bounds.allreduce import partition_bound
 from teccl.bounds.coverage import _Crowd, _evaluate, _port, _Side
 from teccl.bounds.cuts import Cut, cut_bound, cut_estimate
 from teccl.bounds.network import Network
+from teccl.bounds.partitions import Partition
 from teccl.bounds.quickest import quickest_bound
 from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
@@ -39,12 +40,11 @@ def best_partition_bound(problem: Problem) -> int:
     """The largest partition bound of an AllReduce in picoseconds, whatever the partition."""
     network = Network.build(problem, fluid=True)
     members = problem.chunks.sources(0)
-    amount = sum(network.classes.amount)
     best = 0
     for labels in _labels(problem.topology.num_nodes):
         part = np.array(labels)
         if set(part[members].tolist()) == set(range(max(labels) + 1)):
-            bound = _partition_bound(network, part, amount, "each part")
+            bound = partition_bound(network, Partition(part, "each part"))
             best = max(best, 0 if bound is None else bound.value)
     return best
 

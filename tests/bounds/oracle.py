@@ -305,18 +305,19 @@ class Attempt:
                 program.at_most(held, -1)
 
     def _switch_choices(self, sends: list[tuple[Hop, int, int]]) -> dict[int, list]:
-        """For every send out of a switch, the sends it may be a copy of, one of which is chosen."""
+        """For every send out of a switch, the sends that it may be made of: one, or several summed."""
         choices: dict[int, list] = {}
         fed: dict[int, list[int]] = defaultdict(list)
         for hop, k, column in sends:
             if not self.oracle.is_switch[hop.src]:
                 continue
             entries = self.arriving.get((hop.src, k), [])
-            if self.oracle.reduces[hop.src]:
+            if self.oracle.reduces[hop.src] and self.problem.switch is SwitchMode.COPY:
                 choices[column] = [(entry, None) for entry in entries]
                 continue
             choices[column] = [(entry, self.program.column()) for entry in entries]
-            self.program.at_most([(choice, 1) for _, choice in choices[column]], 1)
+            if not self.oracle.reduces[hop.src]:
+                self.program.at_most([(choice, 1) for _, choice in choices[column]], 1)
             for entry, choice in choices[column]:
                 fed[entry].append(choice)
         if self.problem.switch is not SwitchMode.COPY:

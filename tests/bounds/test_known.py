@@ -173,6 +173,28 @@ def test_a_relay_that_combines_saves_entries():
     assert physical_us(Problem(topology=topology, demand=demand)) == 4
 
 
+def test_neighbours_with_a_wide_link_between_them_are_one_part():
+    """Pairs of an MI250 package: 2 * 7 * 64 GB into eight packages at 2.4 TB/s, after 0.7 us."""
+    found = physical_us(collective("mi250", "allreduce", "64GB"))
+    assert found == Fraction(2 * 7 * 64 * 10**9, 2_400_000) + Fraction(7, 10) - Fraction(1, 3 * US)
+
+
+def test_relays_are_merged_into_parts():
+    """A relay at a wide link adds up for its member only: 2 * S into two parts at 2 GB/s."""
+    topology = net("a b ra rb", "a-ra 100, b-rb 100, ra-rb")
+    demand = Demand.collective("allreduce", size=4000, ranks=[0, 1])
+    bounds = all_bounds(Problem(topology=topology, demand=demand))
+    assert max(bound.value for bound in bounds if bound.kind == "partition") == 4 * US
+
+
+def test_entries_pay_the_way_to_them_and_from_them():
+    """Chassis that exchange over relays pay the latencies on both sides of the link between."""
+    topology = net("a b ra rb", "a-ra 100 2, b-rb 100 3, ra-rb 1 1")
+    demand = Demand.collective("allreduce", size=4000, ranks=[0, 1])
+    bounds = all_bounds(Problem(topology=topology, demand=demand))
+    assert max(bound.value for bound in bounds if bound.kind == "partition") == 10 * US
+
+
 def test_a_plain_switch_combines_nothing():
     """Around a switch that does not reduce, every member takes in its share twice over."""
     topology = net("a b c d | s", "a-s, b-s, c-s, d-s")

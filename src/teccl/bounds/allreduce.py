@@ -5,31 +5,28 @@ that do not reduce. To combine g contributions of S bytes, g - 1 of them must en
 than their own, and to hand the result to all parts it must enter g - 1 of them again: bytes that
 enter parts number at least 2 (g - 1) S, whatever trees are used. A node outside that could combine
 (a GPU that takes no part, a reducing switch) would save entries, so the capacity into it counts
-too. Hence
+too. No entry starts before some contribution can have come to it, or so late that what it carries
+no longer gets to any member. Hence, with these heads h and tails q of the links into parts,
 
-.. math:: T \ge \min_e \alpha_e + \frac{2 (g - 1) S}{\sum_{\text{parts}} C(\text{into the part})}
+.. math:: \sum_e C_e \, (T - h_e - q_e)^+ \ge 2 (g - 1) S .
 """
 
-import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from fractions import Fraction
 
 import numpy as np
-import numpy.typing as npt
 
 from teccl.bounds.model import Bound
 from teccl.bounds.network import Network
-from teccl.topology import Topology
+from teccl.bounds.partitions import Mask, Partition, candidate_partitions
+from teccl.bounds.windows import FAR, IntArray, least_time
 from teccl.units import display_time, format_bandwidth, format_size
 
-# Kinds of groups that are split at most, those that gain most.
-MOST_SPLITS = 8
 
-
-def partition_bounds(network: Network) -> list[Bound]:
-    """Bounds from partitions into single GPUs, groups, and both."""
+def partition_bounds(network: Network, narrow: Sequence[Mask] = ()) -> list[Bound]:
+    """Bounds from partitions of the nodes; `narrow` are sets behind narrow cuts."""
     classes = network.classes
-    goals = [network.classes.goals[g] for g in classes.goal]
+    goals = [classes.goals[g] for g in classes.goal]
     origins = [classes.origins[o].nodes for o in classes.origin]
     members = origins[0]
     everyone = (*goals, *origins)
@@ -37,96 +34,45 @@ def partition_bounds(network: Network) -> list[Bound]:
         return []
     if any(not np.array_equal(nodes, members) for nodes in everyone):
         return []
-    amount = sum(classes.amount, Fraction(0))
-    bounds = []
-    for label, part in _partitions(network, members):
-        bound = _partition_bound(network, part, amount, label)
-        if bound is not None:
-            bounds.append(bound)
-    return bounds
+    partitions = candidate_partitions(network, members, narrow)
+    bounds = [partition_bound(network, partition) for partition in partitions]
+    return [bound for bound in bounds if bound is not None]
 
 
-def _partitions(
-    network: Network, members: npt.NDArray[np.int64]
-) -> list[tuple[str, npt.NDArray[np.int64]]]:
-    """Part number of every node, -1 outside: single members, groups, and some groups split.
-
-    Splitting a group adds parts and, as capacity into them, that between its own nodes. The most
-    parts for the capacity come first; of groups that are alike all are split or none.
-    """
-    topology = network.problem.topology
-    partitions = [("each gpu", _numbered(topology.num_nodes, [[m] for m in members]))]
-    groups, inside = (_by_group(topology, nodes) for nodes in (range(topology.num_nodes), members))
-    if None in inside or not 1 < len(inside) < len(members):
-        return partitions
-    gain = {name: _gain_by_splitting(network, groups[name], inside[name]) for name in inside}
-    for least in (math.inf, *sorted(set(gain.values()), reverse=True)[:MOST_SPLITS]):
-        split = [name for name in inside if gain[name] >= least]
-        whole = [groups[name] for name in inside if gain[name] < least]
-        single = [[m] for name in split for m in inside[name]]
-        if whole:
-            parts = _numbered(topology.num_nodes, [*single, *whole])
-            partitions.append((_describe(split), parts))
-    return partitions
-
-
-def _by_group(topology: Topology, nodes: Iterable[int]) -> dict[str | None, list[int]]:
-    """Return nodes by the group they are in."""
-    groups: dict[str | None, list[int]] = {}
-    for node in nodes:
-        groups.setdefault(topology.nodes[node].group, []).append(node)
-    return groups
-
-
-def _numbered(count: int, parts: list[list[int]]) -> npt.NDArray[np.int64]:
-    """Part number of each of so many nodes, -1 outside all parts."""
-    part = np.full(count, -1)
-    for number, nodes in enumerate(parts):
-        part[nodes] = number
-    return part
-
-
-def _gain_by_splitting(network: Network, group: list[int], members: list[int]) -> float:
-    """Parts that splitting a group adds, for the capacity between its nodes that then counts."""
-    topology = network.problem.topology
-    is_inside = np.isin(topology.link_src, group) & np.isin(topology.link_dst, members)
-    links = np.flatnonzero(is_inside)
-    capacity = sum(float(network.rate[link]) for link in links)
-    if len(members) == 1:
-        return 0.0
-    return (len(members) - 1) / capacity if capacity else math.inf
-
-
-def _describe(split: list[str | None]) -> str:
-    if not split:
-        return "each group"
-    which = str(split[0]) if len(split) == 1 else f"{len(split)} groups"
-    return f"each gpu of {which} and each other group"
-
-
-def _partition_bound(
-    network: Network, part: npt.NDArray[np.int64], amount: Fraction, label: str
-) -> Bound | None:
-    topology = network.problem.topology
+def partition_bound(network: Network, partition: Partition) -> Bound | None:
+    """Evaluate the bound of a partition of an AllReduce exactly; None where nothing must enter."""
+    topology, part = network.problem.topology, partition.part
     combines = np.array([not node.is_switch or node.reduce for node in topology.nodes])
     counted = (part >= 0) | combines
     # Nodes outside the parts that can combine are parts of their own, without a member.
     own = np.where(part >= 0, part, -1 - np.arange(len(part)))
     into = counted[topology.link_dst] & (own[topology.link_src] != own[topology.link_dst])
-    links = np.flatnonzero(into)
+    gates = network.gates(np.flatnonzero(into))
     parts = int(part.max()) + 1
-    if parts < 2 or not len(links):
+    if parts < 2 or not gates:
         return None
-    rate = _joint_rate(network, links)
-    alpha = int(network.step[links].min())
-    value = alpha + int(2 * (parts - 1) * amount / rate)
+    head, tail = _ends(network)
+    around = [(int(head[g.links].min()), int(tail[g.links].min())) for g in gates]
+    changes = (
+        change for gate, ends in zip(gates, around, strict=True) for change in gate.window(*ends)
+    )
+    amount = sum(network.classes.amount, Fraction(0))
+    value = least_time(changes, 2 * (parts - 1) * amount)
+    rate = sum(float(gate.rate) for gate in gates)
+    least = min(h + q for h, q in around)
     text = (
-        f"2 x {parts - 1} x {format_size(round(amount))} must enter {label} at "
-        f"{format_bandwidth(round(float(rate) * 1e12))} in all, plus {display_time(alpha / 1e12)}"
+        f"2 x {parts - 1} x {format_size(round(amount))} must enter {partition.label} at "
+        f"{format_bandwidth(round(rate * 1e12))} in all, plus {display_time(least / 1e12)}"
     )
     return Bound(kind="partition", value=value, certificate=text)
 
 
-def _joint_rate(network: Network, links: npt.NDArray[np.int64]) -> Fraction:
-    """Bytes per picosecond that some links carry together, shared capacities respected."""
-    return sum((gate.rate for gate in network.gates(links)), Fraction(0))
+def _ends(network: Network) -> tuple[IntArray, IntArray]:
+    """Head and tail of each link: from the first contribution, and to the nearest member."""
+    topology, classes = network.problem.topology, network.classes
+    nodes = classes.origins[0].nodes
+    ready = np.min([origin.ready for origin in classes.origins], axis=0)
+    before = (network.approach[nodes] + ready[:, None]).min(axis=0)
+    after = network.distance[:, nodes].min(axis=1)
+    head = before[topology.link_src]
+    return np.minimum(head, FAR), np.minimum(network.crossing + after[topology.link_dst], FAR)

@@ -48,9 +48,10 @@ def all_bounds(
         Whether to search for narrow cuts by maximum flow too, and to let the best cuts move.
     """
     network = Network.build(separate_copies(problem), grid=grid, fluid=fluid and grid is None)
-    bounds = [_pair_bound(network), *partition_bounds(network)]
     estimates = [cut_estimate(network, cut) for cut in candidate_cuts(network, narrow=narrow)]
     found = sorted((e for e in estimates if e is not None), key=lambda e: -e.value)
+    narrowest = [estimate.cut.inside for estimate in found]
+    bounds = [_pair_bound(network), *partition_bounds(network, narrowest)]
     bounds += [cut_bound(network, estimate) for estimate in found[:most_cuts]]
     if narrow:
         moving = (quickest_bound(network, estimate) for estimate in found[:MOST_CUTS])
