@@ -28,6 +28,8 @@ class Plan:
     path
         Per row, the path it is a leg of, where each leg must start the instant the one before has
         arrived; legs of a path are consecutive rows. None where legs may wait.
+    exact
+        Whether starts are picoseconds that hold for each chunk's own size, at rates as they change.
     shifts
         Permutations of the nodes that repeat the plan, see `teccl.schedule.Schedule`.
     """
@@ -37,6 +39,7 @@ class Plan:
     reduce: npt.NDArray[np.bool_] | None = None
     feeder: IntArray | None = None
     path: IntArray | None = None
+    exact: bool = False
     shifts: tuple[IntArray, ...] = ()
 
 
@@ -52,4 +55,4 @@ def with_starts(plan: Plan, start: IntArray, finish: int) -> Plan:
     rows = plan.rows.copy()
     number = np.cumsum(np.bincount(rows[:, 3]) > 0) - 1
     rows[:, 2] = start[number[rows[:, 3]]]
-    return replace(plan, rows=rows, finish=finish)
+    return replace(plan, rows=rows, finish=finish, exact=False)

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import numpy as np
 
-from teccl.construct.instance import Instance, concatenated_ranges
+from teccl.construct.instance import Instance, IntArray, concatenated_ranges
 from teccl.construct.plan import Plan
 from teccl.construct.restricted import place_paths
 from teccl.construct.tasks import Tasks, own_links, replay_tasks, tasks_of_plan
 from teccl.schedule import Schedule, send_array
+from teccl.schedule.timing import transmission_from
 
 
 def realise(instance: Instance, plan: Plan, *, method: str) -> Schedule:
@@ -19,6 +20,8 @@ def realise(instance: Instance, plan: Plan, *, method: str) -> Schedule:
     rounds, and a switch buffers nothing, so that what fits the grid may have to wait a little in
     physical time.
     """
+    if plan.exact:
+        return _timed(instance, plan, method)
     if instance.problem.topology.has_profiles:
         return _booked(instance, tasks_of_plan(instance, plan), method)
     unit = _exact_unit(instance)
@@ -69,6 +72,42 @@ def _scaled(instance: Instance, plan: Plan, method: str, unit: int) -> Schedule:
         method=method,
         shifts=plan.shifts,
     )
+
+
+def _timed(instance: Instance, plan: Plan, method: str) -> Schedule:
+    """Return the schedule of a plan whose starts hold for each chunk's own size."""
+    rows, reduce = plan.rows, plan.reduce
+    reduce = np.zeros(len(rows), dtype=bool) if reduce is None else reduce
+    hop, end = own_links(instance, rows, reduce)
+    owner = np.repeat(np.arange(len(rows)), end - hop)
+    hop = concatenated_ranges(hop, end)
+    sends = send_array(
+        rows[owner, 0],
+        instance.routes.links[hop],
+        rows[owner, 2] + _offsets(instance, rows[owner], hop),
+        transfer=rows[owner, 3],
+        reduce=reduce[owner],
+    )
+    return Schedule(problem=instance.problem, sends=sends, method=method, shifts=plan.shifts)
+
+
+def _offsets(instance: Instance, rows: IntArray, hop: IntArray) -> IntArray:
+    """Time from the start of a row's route to each of its hops, at rates as they are then."""
+    problem, routes = instance.problem, instance.routes
+    size = problem.chunks.size_index[rows[:, 0]]
+    if not problem.topology.has_profiles:
+        sizes = range(len(problem.chunks.sizes))
+        timed = [_physical(instance, i).routes for i in sizes] if len(sizes) > 1 else [routes]
+        return np.stack([each.link_offset for each in timed])[size, hop]
+    alpha = problem.topology.alpha_ps
+    offset = np.zeros(len(hop), dtype=np.int64)
+    for i, (row, last) in enumerate(zip(rows.tolist(), hop.tolist(), strict=True)):
+        now = row[2]
+        for link in routes.links[routes.link_start[row[1]] : last].tolist():
+            steps = problem.topology.rate_steps(problem.topology.links[link])
+            now += transmission_from(steps, problem.chunks.size(row[0]), now) + int(alpha[link])
+        offset[i] = now - row[2]
+    return offset
 
 
 def _placed(instance: Instance, plan: Plan, method: str) -> Schedule:

@@ -1,0 +1,138 @@
+"""Ruin and recreate: a plan made better by taking chunks out and inserting them again."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from teccl.construct.insertion import FAR, Workshop, plan_of, refusal
+from teccl.construct.instance import Instance, IntArray
+from teccl.construct.plan import Plan, with_starts
+from teccl.construct.realise import realise
+from teccl.construct.tasks import tasks_of_plan
+
+# Jobs that are taken out at once, at most.
+MOST_REMOVED = 10
+# Power of the finishes whose norm is the energy.
+EXPONENT = 40.0
+# Temperatures at the start and at the end, in parts of the finish.
+HEATS = (3e-3, 3e-5)
+
+
+def recreate(instance: Instance, plan: Plan, *, target: int, seed: int, budget: int) -> Plan:
+    """Return a plan at least as good as a given one.
+
+    Parameters
+    ----------
+    instance
+        What is scheduled; the plan comes back as it is where `refusal` says why.
+    plan
+        Where the search begins, with times that fit.
+    target
+        A lower bound; reaching it ends the search.
+    seed
+        Of all random choices.
+    budget
+        Elementary steps that are made.
+    """
+    if refusal(instance) is not None:
+        return plan
+    shop = Workshop(instance, seed=seed)
+    if not load_plan(shop, plan):
+        return plan
+    return improved(shop, target=target, budget=budget, known=plan)
+
+
+def improved(shop: Workshop, *, target: int, budget: int, known: Plan) -> Plan:
+    """Improve what a workshop holds and return the best plan."""
+    from teccl.construct.inserting import empty_rows
+    from teccl.construct.ruining import Run, Saved, improve
+
+    start = shop.finish
+    if start <= target or not len(shop.chunk):
+        return known
+    rows, best = shop.rows, empty_rows(*shop.rows.row.shape)
+    for old, new in zip(rows, best, strict=True):
+        new[:] = old
+    most = min(MOST_REMOVED, len(shop.chunk))
+    saved = Saved(np.zeros(most, dtype=np.int64), empty_rows(most, rows.row.shape[1]))
+    power = (rows.end["finish"] / float(start)) ** EXPONENT
+    changed = np.zeros(len(shop.chunk), dtype=np.int64)
+    run = Run(power, changed, np.array([start, most], dtype=np.int64))
+    alone = rows.end["finish"].copy()
+    while not improve(
+        shop.net,
+        shop.jobs,
+        shop.table,
+        shop.labels,
+        rows,
+        best,
+        run,
+        saved,
+        alone,
+        EXPONENT,
+        float(start),
+        np.array(HEATS),
+        target,
+        2 * shop.more,
+        shop.random,
+        shop.steps,
+        budget,
+    ):
+        shop.enlarge()
+    found = plan_of(shop, best)
+    return found if found.finish < known.finish else known
+
+
+def load_plan(shop: Workshop, plan: Plan) -> bool:
+    """Book a plan in a workshop that holds nothing; whether its times fit the calendars."""
+    from teccl.construct.inserting import book_rows, empty_rows
+
+    if plan.reduce is not None and plan.reduce.any():
+        return False
+    plan = exactly_timed(shop.instance, plan)
+    job = _jobs_of_rows(shop, plan)
+    # Whatever feeds a row starts before it, and of a passage the row that shares nothing is first.
+    order = np.lexsort((plan.rows[:, 4], plan.rows[:, 3], plan.rows[:, 2], job))
+    job, rows = job[order], plan.rows[order]
+    longest = int(np.bincount(job).max(initial=0))
+    shop.rows = empty_rows(len(shop.chunk), max(shop.rows.row.shape[1], longest))
+    while shop.table.who.shape[1] < shop.more * len(rows):
+        shop.enlarge()
+    return bool(book_rows(shop.net, shop.jobs, shop.table, shop.rows, job, rows, shop.steps))
+
+
+def exactly_timed(instance: Instance, plan: Plan) -> Plan:
+    """Return a plan whose starts are those of its schedule, unless they are that already."""
+    is_single = len(instance.problem.chunks.sizes) == 1
+    if plan.exact or instance.grid is not None:
+        return plan
+    if is_single and not instance.problem.topology.has_profiles:
+        return plan
+    schedule = realise(instance, plan, method="construct")
+    tasks = tasks_of_plan(instance, plan)
+    first = np.full(len(tasks), FAR, dtype=np.int64)
+    np.minimum.at(first, schedule.sends["transfer"], schedule.sends["start_ps"])
+    start = first
+    if instance.problem.topology.has_profiles:
+        # There transfers are numbered in the order in which they were placed.
+        start = np.empty_like(first)
+        start[np.argsort(tasks.start, kind="stable")] = first
+    return replace(with_starts(plan, start, plan.finish), exact=True)
+
+
+def _jobs_of_rows(shop: Workshop, plan: Plan) -> IntArray:
+    """Return which job each row of a plan belongs to."""
+    chunk = plan.rows[:, 0]
+    if shop.instance.problem.copy:
+        return np.searchsorted(shop.chunk, chunk)
+    assert plan.feeder is not None
+    # Copies travel apart: each row belongs to whom the last one that it feeds leads to.
+    end = shop.instance.routes.dst[plan.rows[:, 1]]
+    for row in np.argsort(-plan.rows[:, 2], kind="stable").tolist():
+        if plan.feeder[row] >= 0:
+            end[plan.feeder[row]] = end[row]
+    num = shop.instance.problem.topology.num_nodes
+    wanted = shop.chunk * num + shop.jobs.want
+    order = np.argsort(wanted)
+    job: IntArray = order[np.searchsorted(wanted[order], chunk * num + end)]
+    return job
