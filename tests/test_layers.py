@@ -39,7 +39,7 @@ LAYERS = [
     {"solvers"},
     {"models"},
     {"synthesis"},
-    {"exporters", "importers"},
+    {"exporters", "importers", "formats"},
     {"runtime"},
     {"report", "plotting"},
     {"studies"},

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from teccl.exporters import Export
 
 # The library knows these too; they stand here so that help and completion need not load it.
-TARGET_NAMES = ("msccl", "rccl", "mscclpp", "chakra", "perfetto")
+TARGET_NAMES = ("msccl", "rccl", "mscclpp", "chakra", "goal", "perfetto")
 DTYPES = (
     "int8",
     "uint8",

@@ -17,7 +17,7 @@ from teccl.cli.options import (
 
 # The library knows these too; they stand here so that help and completion need not load it.
 TOPOLOGY_FORMATS = ("nccl", "nvidia-smi", "te-ccl", "taccl", "msccl-tools")
-SCHEDULE_FORMATS = ("te-ccl", "msccl")
+SCHEDULE_FORMATS = ("te-ccl", "msccl", "goal")
 TOPOLOGY_SUFFIXES = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
 
 if TYPE_CHECKING:

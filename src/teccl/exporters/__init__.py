@@ -82,6 +82,11 @@ TARGETS = {
         module="teccl.exporters.chakra",
         suffixes=(".json",),
     ),
+    "goal": Target(
+        summary="GOAL text for LogGOPSim",
+        module="teccl.formats.goal.write",
+        suffixes=(".goal",),
+    ),
     "perfetto": Target(
         summary="timeline for Perfetto and chrome://tracing",
         module="teccl.exporters.perfetto",

@@ -21,8 +21,8 @@ class GpuSend(NamedTuple):
         When the chunk leaves `src` and is at `dst`.
     reduce
         Whether `dst` adds it to what it holds.
-    row
-        The send of the schedule that leaves `src`.
+    row, end
+        The sends of the schedule that leave `src` and reach `dst`; one without switches.
     number
         Its place in the list.
     feeds
@@ -36,6 +36,7 @@ class GpuSend(NamedTuple):
     arrival_ps: int
     reduce: bool
     row: int
+    end: int
     number: int = -1
     feeds: tuple[int, ...] = ()
 
@@ -80,6 +81,7 @@ def _end_to_end(schedule: Schedule) -> list[GpuSend]:
                     arrival_ps=arrival[row],
                     reduce=bool(sends["reduce"][row]),
                     row=root,
+                    end=row,
                 )
             )
     found.sort(key=lambda send: (send.start_ps, send.arrival_ps, send.src, send.dst, send.chunk))

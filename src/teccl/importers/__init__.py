@@ -23,8 +23,9 @@ class _Format(NamedTuple):
 
 
 FORMATS = {
-    "te-ccl": _Format("te_ccl", "TE-CCL output JSON"),
-    "msccl": _Format("msccl", "MSCCL or RCCL XML"),
+    "te-ccl": _Format("teccl.importers.te_ccl", "TE-CCL output JSON"),
+    "msccl": _Format("teccl.importers.msccl", "MSCCL or RCCL XML"),
+    "goal": _Format("teccl.formats.goal.read", "GOAL text"),
 }
 
 
@@ -75,7 +76,7 @@ def import_schedule(
         raise ScheduleError(f"size {files.shown(size)} is not positive; give for example 1MB")
     path = Path(path)
     notes: list[str] = []
-    reader = import_module(f"teccl.importers.{known.module}").read
+    reader = import_module(known.module).read
     try:
         schedule = reader(path, network, amount, notes)
     except InputError as problem:

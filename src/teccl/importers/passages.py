@@ -67,8 +67,8 @@ class Ways:
         self._turn: dict[tuple[int, int], int] = {}
         self._found: dict[tuple[int, int], tuple[int, ...]] = {}
 
-    def hop(self, src: int, dst: int) -> int:
-        """Return a link between two nodes.
+    def hop(self, src: int, dst: int, lane: int | None = None) -> int:
+        """Return a link between two nodes, the given one of parallel links.
 
         Raises
         ------
@@ -82,14 +82,14 @@ class Ways:
                 f"the file uses a link from {nodes[src].name} to {nodes[dst].name}, which "
                 f"{self._topology!r} does not have; give the topology it was made for"
             )
-        turn = self._turn.get((src, dst), 0)
+        turn = self._turn.get((src, dst), 0) if lane is None else lane
         self._turn[src, dst] = turn + 1
         return links[turn % len(links)]
 
-    def way(self, src: int, dst: int) -> tuple[int, ...]:
+    def way(self, src: int, dst: int, lane: int | None = None) -> tuple[int, ...]:
         """Return the links from one GPU to another, through switches only."""
         if (src, dst) in self._direct:
-            return (self.hop(src, dst),)
+            return (self.hop(src, dst, lane),)
         if (src, dst) not in self._found:
             self._found[src, dst] = self._search(src, dst)
         return self._found[src, dst]

@@ -1,0 +1,350 @@
+"""GOAL text of a schedule, and the parameters under which LogGOPSim's model is that of teccl.
+
+Every transfer between two GPUs is a send and a receive. Sends on one link require one another, so
+that their order is the schedule's; a send requires the receives whose data it carries on, and a
+reduction is a computation of no time after its receive.
+
+The simulator charges the time of a message's bytes (G) to one processor at the receiver, so that a
+rank could take in one message at a time only. Where all transfers hold their links equally long,
+that time is therefore given as the gap between messages (g), and G is 0: an interface is then a
+link, and nothing else is in the way.
+"""
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from teccl.demand import Demand
+from teccl.errors import ExportRefused
+from teccl.exporters.hops import GpuSend, gpu_sends
+from teccl.exporters.model import Export, ExportOptions, OutputFile
+from teccl.formats.goal.prove import Parameters, finish_time
+from teccl.formats.goal.read import MAX_INDEX, parse
+from teccl.problem import SwitchMode, Transit
+from teccl.schedule import Schedule
+from teccl.schedule.timing import send_times
+from teccl.units import PICOSECONDS, format_duration
+
+# The simulator's parameters are C integers, and so is the size from which it is not eager.
+_MAX_INT = 2**31 - 1
+
+
+class _Times(NamedTuple):
+    """What a transfer costs: how long it holds its links, and until it has arrived."""
+
+    held_ps: int
+    latency_ps: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoalFile:
+    """A schedule as GOAL.
+
+    Parameters
+    ----------
+    text
+        The file.
+    parameters
+        The model's, in units of `unit_ps`.
+    unit_ps
+        Picoseconds that one unit of time is.
+    differences
+        Sentences, one for each way in which the simulator's model is not that of the schedule.
+    num_nics
+        Network interfaces of a rank.
+    """
+
+    text: str
+    parameters: Parameters
+    unit_ps: int
+    differences: tuple[str, ...]
+    num_nics: int
+
+
+def render(schedule: Schedule, path: Path, options: ExportOptions) -> Export:  # noqa: ARG001
+    """Make the file, execute it and say how to run it.
+
+    Raises
+    ------
+    ExportRefused
+        If interfaces or tags do not suffice, or the execution does not end when it should.
+    """
+    made = to_goal(schedule)
+    finish_ps = finish_time(parse(made.text), made.parameters) * made.unit_ps
+    _check_finish(schedule, made, finish_ps)
+    binary = path.with_suffix(".bin")
+    arguments = " ".join(made.parameters.arguments())
+    return Export(
+        target="goal",
+        files=(OutputFile(path=path, content=made.text),),
+        facts={
+            "ranks": schedule.problem.num_gpus,
+            "messages": made.text.count(": send "),
+            "interfaces": made.num_nics,
+            "time_unit_ps": made.unit_ps,
+            "simulated_s": finish_ps / PICOSECONDS,
+            "exact": not made.differences,
+        },
+        notes=_notes(schedule, made),
+        command=f"txt2bin -i {path} -o {binary} && LogGOPSim -f {binary} {arguments} -b",
+    )
+
+
+def to_goal(schedule: Schedule) -> GoalFile:
+    """Return a schedule as GOAL with the parameters to run it under.
+
+    Raises
+    ------
+    ExportRefused
+        If interfaces, tags or sizes do not suffice.
+    """
+    sends = gpu_sends(schedule)
+    times = _times(schedule, sends)
+    nics = _interfaces(schedule, sends)
+    _check_limits(schedule, sends, nics)
+    longest = _Times(
+        max((t.held_ps for t in times), default=1), max((t.latency_ps for t in times), default=1)
+    )
+    unit = next(10**k for k in itertools.count() if max(longest) <= _MAX_INT * 10**k)
+    parameters = Parameters(
+        latency=-(-longest.latency_ps // unit),
+        overhead=0,
+        gap=-(-longest.held_ps // unit),
+        gap_per_byte=0,
+        overhead_per_byte=0,
+        eager_bytes=_MAX_INT,
+    )
+    return GoalFile(
+        text=_Text(schedule, sends, nics).render(parameters),
+        parameters=parameters,
+        unit_ps=unit,
+        differences=tuple(_differences(schedule, sends, times, nics)),
+        num_nics=max(nics, default=0) + 1,
+    )
+
+
+def _times(schedule: Schedule, sends: Sequence[GpuSend]) -> list[_Times]:
+    held = send_times(schedule).occupancy_ps
+    return [
+        _Times(int(max(held[s.row], held[s.end])), int(s.arrival_ps - s.start_ps)) for s in sends
+    ]
+
+
+def _interfaces(schedule: Schedule, sends: Sequence[GpuSend]) -> list[int]:
+    """Return the interface of each transfer: one number for the link at both of its ends.
+
+    The simulator charges a message to the interface of the same number at sender and receiver. A
+    way through switches ends on another link than it begins on, so both get one number. Numbers
+    are a proper colouring: no two links out of a GPU, and no two into it, share one unless ways
+    through switches tie them together.
+    """
+    links = schedule.sends["link"]
+    ends = [(int(links[s.row]), int(links[s.end])) for s in sends]
+    group = _groups(ends)
+    used: dict[tuple[str, int], set[int]] = {}
+    members: dict[int, set[tuple[str, int]]] = {}
+    for send, (first, _) in zip(sends, ends, strict=True):
+        sides = members.setdefault(group[first], set())
+        sides |= {("out", send.src), ("in", send.dst)}
+    colour: dict[int, int] = {}
+    for name in sorted(members):
+        taken = set().union(*(used.get(side, set()) for side in members[name]))
+        colour[name] = next(c for c in itertools.count() if c not in taken)
+        for side in members[name]:
+            used.setdefault(side, set()).add(colour[name])
+    return [colour[group[first]] for first, _ in ends]
+
+
+def _groups(pairs: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return for each link the least one that it is tied to."""
+    parent: dict[int, int] = {}
+
+    def find(link: int) -> int:
+        parent.setdefault(link, link)
+        while parent[link] != link:
+            parent[link] = parent[parent[link]]
+            link = parent[link]
+        return link
+
+    for one, other in pairs:
+        low, high = sorted((find(one), find(other)))
+        parent[high] = low
+    return {link: find(link) for link in parent}
+
+
+def _check_limits(schedule: Schedule, sends: Sequence[GpuSend], nics: Sequence[int]) -> None:
+    if max(nics, default=0) > MAX_INDEX:
+        raise ExportRefused(
+            f"goal: {max(nics) + 1} interfaces are more than {MAX_INDEX + 1}, which the binary "
+            "form can number; use a topology with fewer links a GPU"
+        )
+    largest = max((schedule.problem.chunks.size(send.chunk) for send in sends), default=0)
+    if largest > _MAX_INT:
+        raise ExportRefused(
+            f"goal: a chunk has {float(largest):g} bytes, more than {_MAX_INT} that the simulator "
+            "sends eagerly; cut the data into more chunks"
+        )
+
+
+class _Text:
+    """Writes the operations of all ranks in order of time."""
+
+    def __init__(self, schedule: Schedule, sends: Sequence[GpuSend], nics: Sequence[int]) -> None:
+        self._schedule = schedule
+        self._sends = sends
+        self._nics = nics
+        self._lines: list[list[str]] = [[] for _ in range(schedule.problem.num_gpus)]
+        self._last_on: dict[tuple[int, int], str] = {}
+        self._sums: dict[tuple[int, int], str] = {}
+        self._usable: dict[int, str] = {}
+        self._tags = _tags(schedule, sends)
+
+    def render(self, parameters: Parameters) -> str:
+        """Return the file."""
+        events = [(send.start_ps, 1, send.number) for send in self._sends]
+        events += [(send.arrival_ps, 0, send.number) for send in self._sends]
+        for _, is_send, number in sorted(events):
+            if is_send:
+                self._send(self._sends[number])
+            else:
+                self._receive(self._sends[number])
+        title = _title(self._schedule)
+        head = [f"// {title}"] if title else []
+        head.append(f"// LogGOPSim {' '.join(parameters.arguments())}")
+        head.append(f"num_ranks {len(self._lines)}")
+        ranks = (
+            [f"rank {rank} {{", *(lines or ["calc 0"]), "}"]
+            for rank, lines in enumerate(self._lines)
+        )
+        return "\n".join(itertools.chain(head, *ranks)) + "\n"
+
+    def _send(self, send: GpuSend) -> None:
+        label, nic = f"s{send.number}", self._nics[send.number]
+        lines = self._lines[send.src]
+        lines.append(
+            f"{label}: send {self._bytes(send)}b to {send.dst} tag {self._tags[send.number]} "
+            f"nic {nic}"
+        )
+        needed = {self._usable[feed] for feed in send.feeds if not self._sends[feed].reduce}
+        # Sums at a rank wait for one another, so that the last one stands for all.
+        sums = [feed for feed in send.feeds if self._sends[feed].reduce]
+        if sums:
+            needed.add(self._usable[max(sums, key=self._when)])
+        before = self._last_on.get((send.src, nic))
+        needed |= {before} if before else set()
+        lines += [f"{label} requires {other}" for other in sorted(needed)]
+        self._last_on[send.src, nic] = label
+
+    def _when(self, number: int) -> tuple[int, int]:
+        return self._sends[number].arrival_ps, number
+
+    def _receive(self, send: GpuSend) -> None:
+        label, lines = f"r{send.number}", self._lines[send.dst]
+        lines.append(
+            f"{label}: recv {self._bytes(send)}b from {send.src} tag {self._tags[send.number]} "
+            f"nic {self._nics[send.number]}"
+        )
+        if send.reduce:
+            add, key = f"c{send.number}", (send.chunk, send.dst)
+            lines += [f"{add}: calc 0", f"{add} requires {label}"]
+            if key in self._sums:
+                lines.append(f"{add} requires {self._sums[key]}")
+            self._sums[key] = label = add
+        self._usable[send.number] = label
+
+    def _bytes(self, send: GpuSend) -> int:
+        size = self._schedule.problem.chunks.size(send.chunk)
+        return -(-size.numerator // size.denominator)
+
+
+def _tags(schedule: Schedule, sends: Sequence[GpuSend]) -> list[int]:
+    """Return a tag for each transfer: its chunk, plus the number of chunks for every repetition."""
+    total, repeats = len(schedule.problem.chunks), itertools.count
+    seen: dict[tuple[int, int, int], itertools.count[int]] = {}
+    tags = [
+        s.chunk + total * next(seen.setdefault((s.chunk, s.src, s.dst), repeats())) for s in sends
+    ]
+    if max(tags, default=0) > _MAX_INT:
+        raise ExportRefused(f"goal: {total} chunks are more than tags can number; use fewer")
+    return tags
+
+
+def _title(schedule: Schedule) -> str | None:
+    """Return the comment by which the file can be imported, None for what it cannot express."""
+    problem, tenant = schedule.problem, schedule.problem.demand.tenants[0]
+    plain = Demand.collective(tenant.collective, size=tenant.size, root=tenant.root) == (
+        problem.demand
+    )
+    is_default = problem.switch is SwitchMode.COPY and problem.transit is Transit.STORE_AND_FORWARD
+    if not (plain and is_default and tenant.matrix is None and tenant.chunks is None):
+        return None
+    root = "" if tenant.root is None else f", root {tenant.root}"
+    return f"collective {tenant.collective.value}, chunks {problem.num_chunks}{root}"
+
+
+def _differences(
+    schedule: Schedule, sends: Sequence[GpuSend], times: Sequence[_Times], nics: Sequence[int]
+) -> Iterable[str]:
+    """Say where the simulator's model is another than the schedule's."""
+    held, latency = {t.held_ps for t in times}, {t.latency_ps for t in times}
+    if len(held) > 1 or len(latency) > 1:
+        yield (
+            "the simulator has one g and one L, but transfers hold links for "
+            f"{_span(held)} and arrive after {_span(latency)}; the command takes the longest, so "
+            "that its time is too long rather than too short"
+        )
+    problem, links = schedule.problem, schedule.sends["link"]
+    out = {(s.src, nic, int(links[s.row])) for s, nic in zip(sends, nics, strict=True)}
+    into = {(s.dst, nic, int(links[s.end])) for s, nic in zip(sends, nics, strict=True)}
+    if any(len(side) > len({key[:2] for key in side}) for side in (out, into)):
+        yield "links of a GPU that lead to the same switches share an interface, one at a time"
+    if len({s.row for s in sends}) < len(sends):
+        yield "a switch that copies becomes one transfer for each copy, one after the other"
+    hops = {row for s in sends for row in (s.row, s.end)}
+    if len(hops) < len(schedule.sends):
+        yield "links between switches, and sends that bring nothing new, are left out"
+    if any(problem.topology.links[link].shares for link in set(links.tolist())):
+        yield "shared capacities are left out"
+    if problem.demand.has_ready_times:
+        yield "ready times are left out"
+    if problem.topology.has_profiles:
+        yield "bandwidth profiles are left out"
+
+
+def _span(values: set[int]) -> str:
+    from fractions import Fraction
+
+    ends = [format_duration(Fraction(v, PICOSECONDS)) for v in (min(values), max(values))]
+    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
+
+
+def _check_finish(schedule: Schedule, made: GoalFile, finish_ps: int) -> None:
+    """Compare the execution with the replay of the schedule, where the models are the same."""
+    from teccl.check import simulate
+
+    if made.differences:
+        return
+    expected = simulate(schedule).finish_ps
+    # Both parameters are rounded up to the unit, for every transfer in a row.
+    slack = made.unit_ps * (2 * len(schedule) + 1) if made.unit_ps > 1 else 0
+    if not 0 <= finish_ps - expected <= slack:
+        raise ExportRefused(
+            f"goal: the file failed its check: it ends after {finish_ps} ps, the schedule after "
+            f"{expected} ps"
+        )
+
+
+def _notes(schedule: Schedule, made: GoalFile) -> tuple[str, ...]:
+    unit = "a picosecond" if made.unit_ps == 1 else f"{made.unit_ps} ps"
+    unit_note = (
+        f"times are in units of {unit}; g is the time a transfer holds its link, since G would "
+        "let a rank receive one message at a time"
+    )
+    notes = [*made.differences, unit_note]
+    if any(size.denominator != 1 for size in schedule.problem.chunks.sizes):
+        notes.append("sizes are rounded up to whole bytes, times are exact")
+    if _title(schedule) is None:
+        notes.append("the file cannot be imported: a comment cannot say what it is")
+    return tuple(notes)
