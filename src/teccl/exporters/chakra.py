@@ -2,7 +2,12 @@
 
 A transfer is a send node on one rank and a receive node on another, matched by their tag. A send
 depends on the receives whose data it carries on; a reduction is a receive and a computation that
-takes no time. Ids follow the schedule's order of starts, which is the order of issue.
+takes no time.
+
+ASTRA-sim issues whatever is ready, in no order, and serves a link first come, first served. The
+end of a send is its arrival, for which the next one on the link should not wait. So between two
+sends on a link stands a computation that waits for the same as the first and for which the second
+waits: the simulator gives it one tick, and with it the sends an order.
 """
 
 import json
@@ -82,6 +87,8 @@ class _Traces:
         self._usable: dict[int, int] = {}
         # The last computation on a chunk's sum at a rank.
         self._sums: dict[tuple[int, int], int] = {}
+        # What the last send on a link waited for.
+        self._queue: dict[int, list[int]] = {}
 
     def render(self) -> list[bytes]:
         """Return the content of each rank's file."""
@@ -99,7 +106,13 @@ class _Traces:
     def _add_send(self, send: GpuSend) -> None:
         name = f"send chunk {send.chunk} to rank {send.dst}"
         deps = sorted({self._usable[feed] for feed in send.feeds})
-        node = self._new(send.src, name, messages.SEND, deps)
+        link = int(self._schedule.sends["link"][send.row])
+        order = []
+        if link in self._queue:
+            gate = self._new(send.src, "order of sends", messages.COMPUTE, (), self._queue[link])
+            order = [gate.id]
+        node = self._new(send.src, name, messages.SEND, deps, order)
+        self._queue[link] = sorted({*deps, *order})
         self._describe(node, send, "comm_dst", send.dst)
 
     def _add_receive(self, send: GpuSend) -> None:
@@ -113,9 +126,11 @@ class _Traces:
             add = self._new(send.dst, f"reduce chunk {send.chunk}", messages.COMPUTE, deps)
             self._sums[key] = self._usable[send.number] = add.id
 
-    def _new(self, rank: int, name: str, kind: int, deps: Iterable[int]) -> Any:
+    def _new(
+        self, rank: int, name: str, kind: int, deps: Iterable[int], order: Iterable[int] = ()
+    ) -> Any:
         number = len(self._nodes[rank])
-        node = messages.Node(id=number, name=name, type=kind, data_deps=deps)
+        node = messages.Node(id=number, name=name, type=kind, data_deps=deps, ctrl_deps=order)
         self._nodes[rank].append(node)
         return node
 

@@ -48,7 +48,7 @@ def check_traces(traces: Sequence[bytes]) -> str | None:
     if len(order) < len(nodes):
         stuck = min(set(nodes) - set(order))
         return f"rank {stuck.rank}: node {stuck.node} waits for itself, over others"
-    return _check_data(nodes, waits, order)
+    return _check_data(nodes, order)
 
 
 def _attributes(node: Any) -> dict[str, int]:
@@ -103,19 +103,19 @@ def _order(waits: dict[_Place, list[_Place]]) -> list[_Place]:
     return order
 
 
-def _check_data(
-    nodes: dict[_Place, Any], waits: dict[_Place, list[_Place]], order: Sequence[_Place]
-) -> str | None:
-    """Check that what a rank sends came from one that had it, over the dependencies."""
+def _check_data(nodes: dict[_Place, Any], order: Sequence[_Place]) -> str | None:
+    """Check that what a rank sends came from one that had it, over the dependencies on data."""
     owners: dict[str, set[int]] = {}
     reduced: set[str] = set()
     for place in order:
         node, chunk = nodes[place], _chunk_of(nodes[place])
+        if node.type == messages.COMPUTE and not node.data_deps:
+            continue
         if chunk is None:
             return f"rank {place.rank}: node {place.node} does not name its chunk"
-        if any(_chunk_of(nodes[dep]) != chunk for dep in waits[place]):
+        if any(_chunk_of(nodes[_Place(place.rank, dep)]) != chunk for dep in node.data_deps):
             return f"rank {place.rank}: node {place.node} depends on another chunk"
-        if node.type == messages.SEND and not waits[place]:
+        if node.type == messages.SEND and not node.data_deps:
             owners.setdefault(chunk, set()).add(place.rank)
         elif node.type == messages.COMPUTE:
             reduced.add(chunk)
