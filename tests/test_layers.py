@@ -40,7 +40,7 @@ LAYERS = [
     {"models"},
     {"synthesis"},
     {"exporters", "importers", "formats"},
-    {"runtime"},
+    {"runtime", "simulators"},
     {"report", "plotting"},
     {"studies"},
     {"web"},

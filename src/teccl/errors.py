@@ -41,6 +41,14 @@ class ExportRefused(TecclError):  # noqa: N818, nothing is wrong: the target can
     """A limit of the target is exceeded; the message names it and what would help."""
 
 
+class SimulatorError(InputError):
+    """A simulator that is to judge a schedule is not there, or is not what it should be."""
+
+
+class SimulationFailed(TecclError):  # noqa: N818, nothing the user gave is wrong
+    """A simulator did not run to its end, or cannot simulate the schedule."""
+
+
 class ProgramError(InputError):
     """A program file for a GPU runtime cannot be read."""
 

@@ -46,6 +46,7 @@ def build_app() -> typer.Typer:
     from teccl.cli.experiments import experiments
     from teccl.cli.run import run as run_schedule
     from teccl.cli.sweep import sweep
+    from teccl.cli.validate import validate
     from teccl.cli.whatif import whatif
 
     app = typer.Typer(
@@ -63,6 +64,7 @@ def build_app() -> typer.Typer:
     app.add_typer(topology.build_group(), name="topology")
     app.command("verify")(inspect.verify)
     app.command("simulate")(inspect.simulate)
+    app.command("validate")(validate)
     app.command("export")(export.export)
     app.command("view")(view.view)
     app.command("ui")(ui.ui)

@@ -11,15 +11,17 @@ from teccl.cli.options import (
     ScheduleArgument,
     check_output,
     choice,
+    flag,
     option,
     output_option,
 )
+from teccl.exporters import TARGETS
 
 if TYPE_CHECKING:
     from teccl.exporters import Export
 
+TARGET_NAMES = tuple(TARGETS)
 # The library knows these too; they stand here so that help and completion need not load it.
-TARGET_NAMES = ("msccl", "rccl", "mscclpp", "chakra", "goal", "perfetto")
 DTYPES = (
     "int8",
     "uint8",
@@ -73,6 +75,10 @@ def export(  # noqa: PLR0917, the command line gives names
         str | None,
         option("--max-bytes", "SIZE", _PROGRAM, "Largest size to use the file for (size * 2)."),
     ] = None,
+    with_config: Annotated[
+        bool,
+        flag("--with-config", help_text="Write ASTRA-sim's network, system and workload too."),
+    ] = False,
     output: Annotated[
         str | None, output_option("The file to write; without it nothing is written.")
     ] = None,
@@ -82,8 +88,8 @@ def export(  # noqa: PLR0917, the command line gives names
     """Turn a schedule into a proven program for a GPU runtime, or into a trace."""
     from teccl.cli.output import emit, emit_json
     from teccl.cli.startup import load_numba_alone
-    from teccl.exporters import TARGETS, find_target
     from teccl.exporters import export as export_schedule
+    from teccl.exporters import find_target
     from teccl.exporters.model import ExportOptions
     from teccl.schedule import Schedule
 
@@ -105,14 +111,16 @@ def export(  # noqa: PLR0917, the command line gives names
         protocol=protocol,
         min_bytes=min_bytes,
         max_bytes=max_bytes,
+        with_config=with_config or None,
     )
     if as_json:
-        emit_json(_document(made, written=path is not None))
+        emit_json(export_document(made, written=path is not None))
     elif not quiet:
-        emit(_text(made, written=path is not None))
+        emit(export_text(made, written=path is not None))
 
 
-def _document(made: "Export", *, written: bool) -> dict[str, Any]:
+def export_document(made: "Export", *, written: bool) -> dict[str, Any]:
+    """Return an export as one JSON object."""
     return {
         "target": made.target,
         "files": [str(file.path) for file in made.files] if written else [],
@@ -123,7 +131,8 @@ def _document(made: "Export", *, written: bool) -> dict[str, Any]:
     }
 
 
-def _text(made: "Export", *, written: bool) -> str:
+def export_text(made: "Export", *, written: bool) -> str:
+    """Return an export as lines to print."""
     from shlex import quote
 
     from teccl.cli.output import pairs

@@ -1,4 +1,4 @@
-"""`teccl topology`: list, show, check, draw and import."""
+"""`teccl topology`: list, show, check, draw, import and export."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -14,8 +14,14 @@ from teccl.cli.options import (
     QuietOption,
     TopologyArgument,
     check_output,
+    choice,
     flag,
     output_option,
+)
+from teccl.exporters.topologies import (
+    TOPOLOGY_TARGETS,
+    export_topology,
+    find_topology_target,
 )
 
 if TYPE_CHECKING:
@@ -30,12 +36,13 @@ MAX_ROWS = 40
 
 def build_group() -> typer.Typer:
     """Assemble the commands about topologies."""
-    group = new_group("List, show, check, draw and import topologies.")
+    group = new_group("List, show, check, draw, import and export topologies.")
     group.command("list")(list_presets)
     group.command("show")(show)
     group.command("check")(check)
     group.command("draw")(draw)
     group.command("import")(importing.import_topology)
+    group.command("export")(export)
     return group
 
 
@@ -113,6 +120,33 @@ def draw(
     save_drawing(Topology.parse(topology), path)
     if not quiet:
         emit(f"drawing saved to {path}")
+
+
+def export(
+    topology: TopologyArgument,
+    to: Annotated[
+        str | None,
+        choice("--to", tuple(TOPOLOGY_TARGETS), "Target", "Which simulator, required"),
+    ] = None,
+    output: Annotated[
+        str | None, output_option("The file to write; without it nothing is written.")
+    ] = None,
+    as_json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Turn a topology into a file of a simulator."""
+    from teccl.cli.export import export_document, export_text
+    from teccl.cli.output import emit, emit_json
+    from teccl.topology import Topology
+
+    if to is None:
+        raise UsageError(f"missing --to; give one of {', '.join(TOPOLOGY_TARGETS)}")
+    path = check_output(output, find_topology_target(to).suffixes)
+    made = export_topology(Topology.parse(topology), to=to, path=path)
+    if as_json:
+        emit_json(export_document(made, written=path is not None))
+    elif not quiet:
+        emit(export_text(made, written=path is not None))
 
 
 def _emit_document(network: "Topology", *, as_yaml: bool) -> None:

@@ -81,6 +81,7 @@ TARGETS = {
         summary="Chakra execution traces for ASTRA-sim",
         module="teccl.exporters.chakra",
         suffixes=(".json",),
+        options=("with_config",),
     ),
     "goal": Target(
         summary="GOAL text for LogGOPSim",
@@ -107,6 +108,7 @@ def export(
     protocol: str | None = None,
     min_bytes: Quantity | None = None,
     max_bytes: Quantity | None = None,
+    with_config: bool | None = None,
 ) -> Export:
     """Turn a schedule into files of another program, prove them and write them.
 
@@ -118,7 +120,7 @@ def export(
         Name of the target, one of `TARGETS`.
     path
         Where to write, None to return the files without writing.
-    in_place, dtype, channels, instances, protocol, min_bytes, max_bytes
+    in_place, dtype, channels, instances, protocol, min_bytes, max_bytes, with_config
         See `ExportOptions`; those that a target does not know are refused.
 
     Returns
@@ -146,6 +148,7 @@ def export(
         protocol=protocol,
         min_bytes=_bytes(min_bytes, "min-bytes"),
         max_bytes=_bytes(max_bytes, "max-bytes"),
+        with_config=with_config,
     )
     target = find_target(to, options)
     verify(schedule, strict=True)

@@ -11,78 +11,132 @@ waits: the simulator gives it one tick, and with it the sends an order.
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from teccl.demand import Collective
 from teccl.errors import ExportError, ExportRefused
 from teccl.exporters import chakra_messages as messages
 from teccl.exporters.chakra_check import check_traces
 from teccl.exporters.hops import GpuSend, gpu_sends
 from teccl.exporters.model import Export, ExportOptions, OutputFile
+from teccl.formats.astra_sim.write import KEYS, PICOSECONDS_PER_NANOSECOND, configure, system_key
 from teccl.schedule import Schedule
+from teccl.schedule.timing import send_times
 
-# Keys of ASTRA-sim's system file under which it looks for a custom collective.
-_KEYS = {
-    Collective.ALLGATHER: "all-gather-implementation-custom",
-    Collective.ALLREDUCE: "all-reduce-implementation-custom",
-    Collective.REDUCESCATTER: "reduce-scatter-implementation-custom",
-    Collective.ALLTOALL: "all-to-all-implementation-custom",
-}
-_MAX_TAG = 2**31 - 1
+# ASTRA-sim takes tags modulo this number.
+_MAX_TAG = 500_000_000
 
 
-def render(schedule: Schedule, path: Path, options: ExportOptions) -> Export:  # noqa: ARG001
+def render(schedule: Schedule, path: Path, options: ExportOptions) -> Export:
     """Make traces and check them.
 
-    `path` is the system file with ASTRA-sim's key; the traces lie beside it, by its name.
+    `path` is the system file with ASTRA-sim's key; the traces lie beside it, by its name, and with
+    `with_config` all other files that ASTRA-sim needs.
 
     Raises
     ------
     ExportError
         If ASTRA-sim has no such collective, or the schedule reduces in switches.
     """
+    traces = make_traces(schedule)
     tenant = schedule.problem.demand.tenants[0]
-    if len(schedule.problem.demand.tenants) > 1 or tenant.collective not in _KEYS:
-        known = ", ".join(kind.value for kind in _KEYS)
-        raise ExportError(
-            f"chakra: ASTRA-sim has no custom {schedule.problem.demand.title}; it takes {known}"
-        )
-    sends = gpu_sends(schedule)
-    if len(sends) > _MAX_TAG:
-        raise ExportRefused(f"chakra: {len(sends)} transfers are more than tags, {_MAX_TAG}")
-    traces = _Traces(schedule, sends).render()
-    problem = check_traces(traces)
-    if problem is not None:
-        raise ExportRefused(f"chakra: the traces failed their check: {problem}")
     prefix = path.with_name(path.name.removesuffix(path.suffix))
-    files = [
-        OutputFile(path=prefix.with_name(f"{prefix.name}.{rank}.et"), content=data)
-        for rank, data in enumerate(traces)
-    ]
-    snippet = json.dumps({_KEYS[tenant.collective]: [str(prefix)]}, indent=2) + "\n"
+    files = trace_files(traces, prefix)
+    notes = _notes(schedule)
+    facts: dict[str, Any] = {"traces": len(traces), "checked": True}
+    if options.with_config:
+        made = configure(schedule, path)
+        files = [*made.files, *files]
+        facts["network"] = made.shape.value if made.shape else "Graph"
+        if made.shape is None:
+            notes.append(
+                "ASTRA-sim reads Ring, FullyConnected and Switch with equal links only; the "
+                "network file describes another graph, so that you need a topology class of your "
+                "own for it"
+            )
+        arguments = " ".join(made.arguments)
+    else:
+        key = system_key(tenant.collective, prefix)
+        files = [OutputFile(path=path, content=json.dumps(key, indent=2) + "\n"), *files]
+        notes.insert(0, f"merge {path.name} into ASTRA-sim's system file, or use --with-config")
+        arguments = (
+            f"--workload-configuration=WORKLOAD --system-configuration={path} "
+            "--network-configuration=NETWORK --remote-memory-configuration=MEMORY"
+        )
     return Export(
         target="chakra",
-        files=(OutputFile(path=path, content=snippet), *files),
-        facts={"traces": len(traces), "transfers": len(sends), "checked": True},
-        notes=_notes(schedule, path),
-        command=(
-            "AstraSim_Analytical_Congestion_Aware --workload-configuration=WORKLOAD "
-            f"--system-configuration={path} --network-configuration=NETWORK "
-            "--remote-memory-configuration=MEMORY"
-        ),
+        files=tuple(files),
+        facts=facts,
+        notes=tuple(notes),
+        command=f"AstraSim_Analytical_Congestion_Aware {arguments}",
     )
 
 
-class _Traces:
-    """Writes the nodes of all ranks."""
+def make_traces(schedule: Schedule, parts: int = 1) -> list[bytes]:
+    """Return the content of each member's trace, checked.
 
-    def __init__(self, schedule: Schedule, sends: list[GpuSend]) -> None:
+    Parameters
+    ----------
+    schedule
+        Of a collective that ASTRA-sim lets traces implement.
+    parts
+        Units of size that a byte has in the traces.
+
+    Raises
+    ------
+    ExportError
+        If ASTRA-sim has no such collective, or GPUs or switches do what traces cannot say.
+    ExportRefused
+        If tags do not suffice or the traces fail their check.
+    """
+    demand = schedule.problem.demand
+    tenant = demand.tenants[0]
+    if len(demand.tenants) > 1 or tenant.collective not in KEYS:
+        known = ", ".join(kind.value for kind in KEYS)
+        raise ExportError(f"chakra: ASTRA-sim has no custom {demand.title}; it takes {known}")
+    sends = gpu_sends(schedule)
+    if len(sends) > _MAX_TAG:
+        raise ExportRefused(f"chakra: {len(sends)} transfers are more than tags, {_MAX_TAG}")
+    members = tenant.members(schedule.problem.num_gpus)
+    position = {rank: place for place, rank in enumerate(sorted(members))}
+    outside = {rank for send in sends for rank in (send.src, send.dst)} - position.keys()
+    if outside:
+        raise ExportError(
+            f"chakra: rank {min(outside)} passes data on but is not one of the collective's ranks; "
+            "ASTRA-sim lets members of the group take part only"
+        )
+    traces = _Traces(schedule, sends, position, parts).render()
+    problem = check_traces(traces)
+    if problem is not None:
+        raise ExportRefused(f"chakra: the traces failed their check: {problem}")
+    return traces
+
+
+def trace_files(traces: Sequence[bytes], prefix: Path) -> list[OutputFile]:
+    """Return the traces as files that ASTRA-sim finds under a prefix."""
+    return [
+        OutputFile(path=prefix.with_name(f"{prefix.name}.{place}.et"), content=data)
+        for place, data in enumerate(traces)
+    ]
+
+
+class _Traces:
+    """Writes the nodes of all ranks, which are numbered by their position in the group."""
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        sends: Sequence[GpuSend],
+        position: Mapping[int, int],
+        parts: int,
+    ) -> None:
         self._schedule = schedule
-        self._sends = sends
-        ranks = schedule.problem.topology.num_gpus
-        self._nodes: list[list[Any]] = [[] for _ in range(ranks)]
+        self._sends = [
+            send._replace(src=position[send.src], dst=position[send.dst]) for send in sends
+        ]
+        self._parts = parts
+        self._nodes: list[list[Any]] = [[] for _ in position]
         # The node of the receiving rank from which on a transfer's data can be used.
         self._usable: dict[int, int] = {}
         # The last computation on a chunk's sum at a rank.
@@ -100,7 +154,7 @@ class _Traces:
                 self._add_send(send)
             else:
                 self._add_receive(send)
-        metadata = messages.GlobalMetadata(version="0.0.4")
+        metadata = messages.GlobalMetadata(version=messages.VERSION)
         return [messages.delimited([metadata, *nodes]) for nodes in self._nodes]
 
     def _add_send(self, send: GpuSend) -> None:
@@ -135,20 +189,24 @@ class _Traces:
         return node
 
     def _describe(self, node: Any, send: GpuSend, key: str, peer: int) -> None:
-        size = self._schedule.problem.chunks.size(send.chunk)
+        size = self._schedule.problem.chunks.size(send.chunk) * self._parts
         node.attr.add(name="comm_type", int64_val=node.type)
         node.attr.add(name="comm_size", int64_val=-(-size.numerator // size.denominator))
         node.attr.add(name=key, int32_val=peer)
         node.attr.add(name="comm_tag", int32_val=send.number)
 
 
-def _notes(schedule: Schedule, path: Path) -> tuple[str, ...]:
+def _notes(schedule: Schedule) -> list[str]:
     notes = [
-        f"merge {path.name} into ASTRA-sim's system file",
         "sizes come from the traces, whatever size the workload's collective has",
-        "ASTRA-sim queues transfers on a link first come, first served, and a GB is 2^30 bytes",
+        "ASTRA-sim counts whole nanoseconds, one for every reduction, and a GB is 2^30 bytes",
     ]
-    sizes = schedule.problem.chunks.sizes
-    if any(size.denominator != 1 for size in sizes):
+    if any(size.denominator != 1 for size in schedule.problem.chunks.sizes):
         notes.append("chunks are rounded up to whole bytes")
-    return tuple(notes)
+    shortest = int(send_times(schedule).occupancy_ps.min(initial=PICOSECONDS_PER_NANOSECOND))
+    if shortest < PICOSECONDS_PER_NANOSECOND:
+        notes.append(
+            f"a transfer holds its link for {shortest} ps only, less than the nanosecond that "
+            "ASTRA-sim can count; it may stop, so use larger chunks"
+        )
+    return notes

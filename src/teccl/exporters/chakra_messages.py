@@ -11,6 +11,8 @@ from typing import Any
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, proto
 
 COMPUTE, SEND, RECEIVE = 4, 5, 6
+# Of the schema, as ASTRA-sim's own traces state it.
+VERSION = "0.0.4"
 
 _Field = descriptor_pb2.FieldDescriptorProto
 # Of each message: name, number, type, whether it repeats.
@@ -20,6 +22,7 @@ _MESSAGES: dict[str, tuple[tuple[str, int, int | str, bool], ...]] = {
         ("int32_val", 7, _Field.TYPE_INT32, False),
         ("int64_val", 9, _Field.TYPE_INT64, False),
         ("bool_val", 27, _Field.TYPE_BOOL, False),
+        ("string_val", 29, _Field.TYPE_STRING, False),
     ),
     "GlobalMetadata": (
         ("version", 1, _Field.TYPE_STRING, False),

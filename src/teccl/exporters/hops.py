@@ -1,6 +1,6 @@
 """Schedules as transfers from GPU to GPU: ways through switches are one transfer to each end."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from teccl.errors import ExportError
@@ -52,6 +52,22 @@ def gpu_sends(schedule: Schedule) -> list[GpuSend]:
     found = _drop_repeated(schedule, _end_to_end(schedule))
     found = _drop_idle(schedule, found)
     return _with_feeds(found)
+
+
+def not_expressed(schedule: Schedule, sends: Sequence[GpuSend]) -> Iterator[str]:
+    """Say what of a schedule transfers from GPU to GPU do not express, a sentence each."""
+    problem = schedule.problem
+    if len({send.row for send in sends}) < len(sends):
+        yield "a switch that copies becomes one transfer for each copy, one after the other"
+    transfers = schedule.sends["transfer"]
+    if len({int(transfers[send.row]) for send in sends}) < len(set(transfers.tolist())):
+        yield "sends that bring nothing new are left out"
+    if problem.demand.has_ready_times:
+        yield "ready times are left out"
+    if problem.topology.has_profiles:
+        yield "bandwidth profiles are left out"
+    if problem.buffer is not None:
+        yield "the limit on buffers is left out"
 
 
 def _end_to_end(schedule: Schedule) -> list[GpuSend]:

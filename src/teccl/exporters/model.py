@@ -25,6 +25,8 @@ class ExportOptions:
         Protocol of the target's runtime.
     min_bytes, max_bytes
         Sizes for which the runtime may choose the file.
+    with_config
+        Whether to write, beside traces, all files that a simulator needs to run them.
     """
 
     in_place: bool | None = None
@@ -34,6 +36,7 @@ class ExportOptions:
     protocol: str | None = None
     min_bytes: Fraction | None = None
     max_bytes: Fraction | None = None
+    with_config: bool | None = None
 
     def given(self) -> tuple[str, ...]:
         """Names of the options that were given."""

@@ -13,12 +13,13 @@ link, and nothing else is in the way.
 import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
 
 from teccl.demand import Demand
 from teccl.errors import ExportRefused
-from teccl.exporters.hops import GpuSend, gpu_sends
+from teccl.exporters.hops import GpuSend, gpu_sends, not_expressed
 from teccl.exporters.model import Export, ExportOptions, OutputFile
 from teccl.formats.goal.prove import Parameters, finish_time
 from teccl.formats.goal.read import MAX_INDEX, parse
@@ -300,22 +301,16 @@ def _differences(
     into = {(s.dst, nic, int(links[s.end])) for s, nic in zip(sends, nics, strict=True)}
     if any(len(side) > len({key[:2] for key in side}) for side in (out, into)):
         yield "links of a GPU that lead to the same switches share an interface, one at a time"
-    if len({s.row for s in sends}) < len(sends):
-        yield "a switch that copies becomes one transfer for each copy, one after the other"
-    hops = {row for s in sends for row in (s.row, s.end)}
-    if len(hops) < len(schedule.sends):
-        yield "links between switches, and sends that bring nothing new, are left out"
+    is_switch = problem.topology.is_switch
+    ends = zip(problem.topology.link_src[links], problem.topology.link_dst[links], strict=True)
+    if any(is_switch[src] and is_switch[dst] for src, dst in ends):
+        yield "links between switches are left out"
     if any(problem.topology.links[link].shares for link in set(links.tolist())):
         yield "shared capacities are left out"
-    if problem.demand.has_ready_times:
-        yield "ready times are left out"
-    if problem.topology.has_profiles:
-        yield "bandwidth profiles are left out"
+    yield from not_expressed(schedule, sends)
 
 
 def _span(values: set[int]) -> str:
-    from fractions import Fraction
-
     ends = [format_duration(Fraction(v, PICOSECONDS)) for v in (min(values), max(values))]
     return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
 

@@ -1,0 +1,1 @@
+"""ASTRA-sim's configuration: the network, the system and the workload around a collective."""

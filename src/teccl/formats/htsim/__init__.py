@@ -1,0 +1,1 @@
+"""htsim's topology text: trees of switches, tier by tier."""

@@ -1,0 +1,1 @@
+"""SimAI's topology text: that of ns-3 with servers and NVSwitches told apart."""

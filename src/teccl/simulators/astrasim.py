@@ -1,0 +1,96 @@
+"""ASTRA-sim with its congestion-aware analytical network: Chakra traces as a custom collective.
+
+ASTRA-sim counts whole nanoseconds and whole bytes. It is told times in picoseconds, which it takes
+for nanoseconds, and sizes in parts of a byte, so that nothing is lost by rounding.
+"""
+
+import re
+from collections import Counter
+from math import lcm
+from pathlib import Path
+
+from teccl.errors import SimulationFailed
+from teccl.exporters.chakra import make_traces, trace_files
+from teccl.exporters.hops import gpu_sends, not_expressed
+from teccl.formats.astra_sim.write import Scale, configure
+from teccl.problem import Transit
+from teccl.schedule import Schedule
+from teccl.schedule.timing import send_times
+from teccl.simulators import Outcome
+from teccl.simulators.running import run_program
+
+_FINISH = re.compile(r"finished, (\d{1,20}) cycles", re.ASCII)
+_MAX_SIZE = 2**62
+
+
+def run(schedule: Schedule, program: Path, folder: Path, time_limit: float) -> Outcome:
+    """Simulate a schedule in a folder.
+
+    Raises
+    ------
+    SimulationFailed
+        If the network is none that ASTRA-sim can build, it fails, or prints no finish.
+    """
+    sizes = schedule.problem.chunks.sizes
+    parts = lcm(*(size.denominator for size in sizes))
+    if max(sizes) * parts > _MAX_SIZE:
+        parts = 1
+    scale = Scale(tick_ps=1, parts=parts)
+    system = folder / "schedule.json"
+    made = configure(schedule, system, scale)
+    if made.shape is None:
+        raise SimulationFailed(
+            f"ASTRA-sim cannot build {schedule.problem.topology.name}: its analytical network has "
+            "equal links between GPUs, or around one switch"
+        )
+    traces = make_traces(schedule, parts)
+    for file in (*made.files, *trace_files(traces, folder / "schedule")):
+        content = file.content.encode() if isinstance(file.content, str) else file.content
+        file.path.write_bytes(content)
+    command = [str(program), *made.arguments]
+    found = _FINISH.findall(run_program(command, folder, time_limit))
+    if len(found) < schedule.problem.num_gpus:
+        raise SimulationFailed(
+            f"{program.name} printed {len(found)} finishing times for "
+            f"{schedule.problem.num_gpus} ranks; is it AstraSim_Analytical_Congestion_Aware?"
+        )
+    return Outcome(
+        finish_ps=max(int(cycles) for cycles in found),
+        allowance_ps=_allowance(schedule),
+        differences=tuple(_differences(schedule)),
+        notes=_notes(made.shape.value, parts),
+        command=tuple(command),
+    )
+
+
+def _allowance(schedule: Schedule) -> int:
+    """Return what ticks can add up to along a chain of sends that each hold a link for a while.
+
+    The schedule's times are rounded up to a picosecond; a send's end and arrival are cut to one,
+    one separates it from the next on its link, and one is added for each sum that it waits for.
+    """
+    sends, held = schedule.sends, send_times(schedule).occupancy_ps
+    steps = min(len(sends), schedule.finish_ps // max(1, int(held.min(initial=1))) + 1)
+    reductions = sends[sends["reduce"]]
+    ends = zip(
+        reductions["chunk"].tolist(),
+        schedule.problem.topology.link_dst[reductions["link"]].tolist(),
+        strict=True,
+    )
+    sums = max(Counter(ends).values(), default=0)
+    return int(steps) * (4 + sums)
+
+
+def _differences(schedule: Schedule) -> list[str]:
+    found = list(not_expressed(schedule, gpu_sends(schedule)))
+    is_default = schedule.problem.transit is Transit.STORE_AND_FORWARD
+    if schedule.problem.topology.num_switches and not is_default:
+        found.append("ASTRA-sim stores a message in a switch before it forwards it")
+    return found
+
+
+def _notes(network: str, parts: int) -> tuple[str, ...]:
+    notes = [f"network {network}; a cycle is 1 ps, and 1 ps is added for every reduction"]
+    if parts > 1:
+        notes.append(f"sizes and rates are {parts} times as large, so that sizes are whole")
+    return tuple(notes)
