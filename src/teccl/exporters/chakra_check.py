@@ -52,7 +52,11 @@ def check_traces(traces: Sequence[bytes]) -> str | None:
 
 
 def _attributes(node: Any) -> dict[str, int]:
-    return {a.name: getattr(a, a.WhichOneof("value")) for a in node.attr if a.WhichOneof("value")}
+    """Return the attributes that are numbers, which is all that sends and receives need."""
+    numbers = ("int32_val", "int64_val")
+    return {
+        a.name: getattr(a, kind) for a in node.attr if (kind := a.WhichOneof("value")) in numbers
+    }
 
 
 def _match(nodes: dict[_Place, Any], waits: dict[_Place, list[_Place]], ranks: int) -> str | None:

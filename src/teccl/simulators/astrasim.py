@@ -70,7 +70,8 @@ def _allowance(schedule: Schedule) -> int:
     one separates it from the next on its link, and one is added for each sum that it waits for.
     """
     sends, held = schedule.sends, send_times(schedule).occupancy_ps
-    steps = min(len(sends), schedule.finish_ps // max(1, int(held.min(initial=1))) + 1)
+    shortest = int(held.min(initial=schedule.finish_ps))
+    steps = min(len(sends), schedule.finish_ps // max(1, shortest) + 1)
     reductions = sends[sends["reduce"]]
     ends = zip(
         reductions["chunk"].tolist(),

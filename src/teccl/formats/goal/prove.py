@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from teccl.errors import ScheduleError
-from teccl.formats.goal.read import GoalProgram, Kind, Operation, Place, match_messages
+from teccl.formats.goal.operations import GoalProgram, Kind, Operation, Place, match_messages
 
 
 class Parameters(NamedTuple):

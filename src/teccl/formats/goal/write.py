@@ -21,8 +21,8 @@ from teccl.demand import Demand
 from teccl.errors import ExportRefused
 from teccl.exporters.hops import GpuSend, gpu_sends, not_expressed
 from teccl.exporters.model import Export, ExportOptions, OutputFile
+from teccl.formats.goal.operations import MAX_INDEX, parse
 from teccl.formats.goal.prove import Parameters, finish_time
-from teccl.formats.goal.read import MAX_INDEX, parse
 from teccl.problem import SwitchMode, Transit
 from teccl.schedule import Schedule
 from teccl.schedule.timing import send_times
