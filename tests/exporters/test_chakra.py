@@ -1,15 +1,23 @@
 """Chakra traces: messages on the wire, matching, dependencies, and the check that reads them."""
 
 import json
+import random
+from contextlib import suppress
+from math import lcm
 
 import pytest
 from tests.cli.helpers import assert_refused, run
+from tests.exporters.chakra_executor import Damaged, Execution, Network, read
 from tests.exporters.schedules import solved
 
+import teccl
+from teccl import Demand, Problem, Topology
 from teccl.errors import ExportError
 from teccl.exporters import chakra_messages as messages
 from teccl.exporters import export
+from teccl.exporters.chakra import make_traces
 from teccl.exporters.chakra_check import check_traces
+from teccl.schedule import Schedule, send_array
 
 
 def traces_of(schedule):
@@ -162,3 +170,143 @@ def test_other_collectives_are_refused(tmp_path):
         export(schedule, to="chakra")
     schedule.save(tmp_path / "s.json")
     assert_refused(run("export", tmp_path / "s.json", "--to", "chakra"))
+
+
+def executed_ps(schedule, seed):
+    """Execute the traces of a schedule, with sizes in parts of a byte that make them whole."""
+    parts = lcm(*(size.denominator for size in schedule.problem.chunks.sizes))
+    topology = schedule.problem.topology
+    network = Network(
+        topology.links[0].bandwidth, int(topology.alpha_ps[0]), topology.num_switches > 0
+    )
+    return Execution(make_traces(schedule, parts), network, parts, seed).run()
+
+
+@pytest.mark.parametrize("collective", ["allgather", "alltoall", "reducescatter", "allreduce"])
+@pytest.mark.parametrize("topology", ["ring:gpus=4", "fully-connected:gpus=4", "star:gpus=4"])
+def test_traces_end_with_the_replay_whatever_is_issued_first(topology, collective):
+    """An executor that issues what is ready in any order ends when `simulate` does."""
+    schedule = solved(topology, collective)
+    expected = teccl.simulate(schedule).finish_ps
+    for seed in range(3):
+        # The schedule's times of a hop are whole picoseconds, rounded up as the executor's are.
+        assert executed_ps(schedule, seed) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ["1KB", "1MB", "64MB"])
+@pytest.mark.parametrize("collective", ["allgather", "alltoall", "reducescatter", "allreduce"])
+@pytest.mark.parametrize(
+    "topology",
+    ["ring:gpus=4", "ring:gpus=8", "fully-connected:gpus=8", "star:gpus=8", "torus:dims=4x4"],
+)
+def test_traces_end_with_the_replay_at_every_size(topology, collective, size):
+    """The same for all sizes that the documentation states."""
+    schedule = solved(topology, collective, size)
+    assert executed_ps(schedule, 0) == teccl.simulate(schedule).finish_ps
+
+
+def test_without_the_order_a_link_is_served_as_it_comes():
+    """The executor tells: without dependencies for order, other sends go first and it ends late."""
+    schedule = solved("ring:gpus=8", "alltoall", max_chunks=4)
+    traces = make_traces(schedule)
+
+    def forget_order(nodes):
+        for node in nodes:
+            if node.type == messages.SEND:
+                node.ClearField("ctrl_deps")
+
+    loose = [changed(data, forget_order) for data in traces]
+    topology = schedule.problem.topology
+    network = Network(topology.links[0].bandwidth, int(topology.alpha_ps[0]), False)
+    expected = teccl.simulate(schedule).finish_ps
+    assert Execution(traces, network, 1, 0).run() == expected
+    assert max(Execution(loose, network, 1, seed).run() for seed in range(4)) > expected
+
+
+def test_with_config_all_files_are_written(tmp_path):
+    """Network, system, memory and workload stand beside the traces, and the command names them."""
+    solved("ring:gpus=4", "allgather", max_chunks=2).save(tmp_path / "s.json")
+    target = tmp_path / "sim.json"
+    outcome = run("export", tmp_path / "s.json", "--to", "chakra", "--with-config", "-o", target)
+    assert (outcome.code, outcome.err) == (0, "")
+    system = json.loads(target.read_text(encoding="utf-8"))
+    assert system["preferred-dataset-splits"] == 1
+    assert system["all-gather-implementation-custom"] == [str(tmp_path / "sim")]
+    network = (tmp_path / "sim.network.yml").read_text(encoding="utf-8")
+    assert network.startswith("topology: [ Ring ]\nnpus_count: [ 4 ]\n")
+    assert (tmp_path / "sim.memory.json").exists()
+    assert "merge" not in outcome.out
+    for rank in range(4):
+        (node,) = read((tmp_path / f"sim.workload.{rank}.et").read_bytes())
+        assert (node.kind, node.values["comm_type"]) == (7, 2)
+        assert f"--network-configuration={tmp_path / 'sim.network.yml'}" in outcome.out
+
+
+def group_schedule(ranks):
+    """An AllGather of two GPUs of a line of three, straight if they are neighbours."""
+    demand = Demand.collective("allgather", size="1KB", ranks=ranks)
+    problem = Problem(topology=Topology.parse("line:gpus=3"), demand=demand)
+    if ranks == (1, 2):
+        sends = send_array(chunk=[0, 1], link=[2, 3], start_ps=[0, 0])
+    else:
+        sends = send_array(chunk=[0, 0, 1, 1], link=[0, 2, 3, 1], start_ps=[0, 510_000] * 2)
+    return Schedule(problem=problem, sends=sends)
+
+
+def test_ranks_are_positions_in_the_group():
+    """A collective of ranks 1 and 2 has traces 0 and 1, and a file that names the group."""
+    made = export(group_schedule((1, 2)), to="chakra", with_config=True)
+    by_name = {file.path.name: file.content for file in made.files}
+    assert json.loads(by_name["schedule.groups.json"]) == {"1": [1, 2]}
+    traces = [by_name[f"schedule.{place}.et"] for place in range(2)]
+    assert "schedule.2.et" not in by_name
+    assert {n.values["comm_dst"] for n in read(traces[0]) if "comm_dst" in n.values} == {1}
+    assert [n.kind for n in read(by_name["schedule.workload.0.et"])] == [4]
+
+
+def test_members_only_take_part():
+    """A GPU outside of the group cannot pass data on."""
+    with pytest.raises(ExportError, match="rank 1 passes data on"):
+        export(group_schedule((0, 2)), to="chakra")
+
+
+def test_very_short_transfers_are_noted():
+    """The simulator counts whole nanoseconds and stops at less."""
+    made = export(solved("ring:gpus=8", "alltoall", "1KB", chunks=8), to="chakra")
+    assert any("less than the nanosecond" in note for note in made.notes)
+
+
+def damaged(traces, state):
+    """Return traces with some bytes of one of them changed."""
+    found = list(traces)
+    place = state.randrange(len(found))
+    data = bytearray(found[place])
+    for _ in range(state.choice((1, 1, 3, 40))):
+        kind, spot = state.randrange(4), state.randrange(len(data))
+        if kind == 0:
+            data[spot] = state.randrange(256)
+        elif kind == 1:
+            data[spot:spot] = bytes(state.randrange(256) for _ in range(state.randrange(9)))
+        elif kind == 2:
+            del data[spot : spot + state.randrange(1, 30)]
+        else:
+            data[spot:spot] = data[max(0, spot - 200) : spot] * state.choice((1, 300))
+        data = data or bytearray(b"x")
+    found[place] = bytes(data[: 2**22])
+    return found
+
+
+def test_two_hundred_hostile_traces():
+    """Damage is named on one line or does no harm; both readers end."""
+    traces = make_traces(solved("ring:gpus=4", "allreduce", max_chunks=2))
+    refused = 0
+    for number in range(200):
+        bad = damaged(traces, random.Random(number))
+        problem = check_traces(bad)
+        assert problem is None or (len(problem.splitlines()) == 1 and len(problem) < 500)
+        refused += problem is not None
+        for data in bad:
+            with suppress(Damaged):
+                read(data)
+    assert refused > 150

@@ -41,6 +41,9 @@ TARGETS = {
     "msccl schedule": Target(
         "msccl_ring_allreduce.xml", {"topology": RING, "size": "4MB"}, is_schedule=True
     ),
+    "goal schedule": Target(
+        "ring_allreduce.goal", {"topology": RING, "size": "4MB"}, is_schedule=True
+    ),
 }
 
 

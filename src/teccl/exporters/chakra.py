@@ -98,7 +98,7 @@ def make_traces(schedule: Schedule, parts: int = 1) -> list[bytes]:
     sends = gpu_sends(schedule)
     if len(sends) > _MAX_TAG:
         raise ExportRefused(f"chakra: {len(sends)} transfers are more than tags, {_MAX_TAG}")
-    members = tenant.members(schedule.problem.num_gpus)
+    members = tenant.members(schedule.problem.topology.num_gpus)
     position = {rank: place for place, rank in enumerate(sorted(members))}
     outside = {rank for send in sends for rank in (send.src, send.dst)} - position.keys()
     if outside:

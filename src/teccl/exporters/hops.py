@@ -62,12 +62,34 @@ def not_expressed(schedule: Schedule, sends: Sequence[GpuSend]) -> Iterator[str]
     transfers = schedule.sends["transfer"]
     if len({int(transfers[send.row]) for send in sends}) < len(set(transfers.tolist())):
         yield "sends that bring nothing new are left out"
+    if _number_held_back(schedule):
+        yield (
+            "some transfers start later than their data and their first link allow, to find a "
+            "free way behind a switch or not to be added twice; here they start at once and wait "
+            "in line"
+        )
     if problem.demand.has_ready_times:
         yield "ready times are left out"
     if problem.topology.has_profiles:
         yield "bandwidth profiles are left out"
     if problem.buffer is not None:
         yield "the limit on buffers is left out"
+
+
+def _number_held_back(schedule: Schedule) -> int:
+    """Count transfers that a replay starts later than their data and their first link allow."""
+    from teccl.check import simulate
+
+    replayed = simulate(schedule).schedule
+    sends, held = gpu_sends(replayed), send_times(replayed).occupancy_ps
+    free: dict[int, int] = {}
+    count = 0
+    for send in sends:
+        link = int(replayed.sends["link"][send.row])
+        ready = max((sends[feed].arrival_ps for feed in send.feeds), default=0)
+        count += send.start_ps > max(ready, free.get(link, 0))
+        free[link] = send.start_ps + int(held[send.row])
+    return count
 
 
 def _end_to_end(schedule: Schedule) -> list[GpuSend]:

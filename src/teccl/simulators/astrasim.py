@@ -35,6 +35,7 @@ def run(schedule: Schedule, program: Path, folder: Path, time_limit: float) -> O
     parts = lcm(*(size.denominator for size in sizes))
     if max(sizes) * parts > _MAX_SIZE:
         parts = 1
+    traces = make_traces(schedule, parts)
     scale = Scale(tick_ps=1, parts=parts)
     system = folder / "schedule.json"
     made = configure(schedule, system, scale)
@@ -43,16 +44,16 @@ def run(schedule: Schedule, program: Path, folder: Path, time_limit: float) -> O
             f"ASTRA-sim cannot build {schedule.problem.topology.name}: its analytical network has "
             "equal links between GPUs, or around one switch"
         )
-    traces = make_traces(schedule, parts)
     for file in (*made.files, *trace_files(traces, folder / "schedule")):
         content = file.content.encode() if isinstance(file.content, str) else file.content
         file.path.write_bytes(content)
     command = [str(program), *made.arguments]
     found = _FINISH.findall(run_program(command, folder, time_limit))
-    if len(found) < schedule.problem.num_gpus:
+    num_ranks = schedule.problem.topology.num_gpus
+    if len(found) < num_ranks:
         raise SimulationFailed(
-            f"{program.name} printed {len(found)} finishing times for "
-            f"{schedule.problem.num_gpus} ranks; is it AstraSim_Analytical_Congestion_Aware?"
+            f"{program.name} printed {len(found)} finishing times for {num_ranks} ranks; is it "
+            "AstraSim_Analytical_Congestion_Aware?"
         )
     return Outcome(
         finish_ps=max(int(cycles) for cycles in found),

@@ -233,9 +233,9 @@ def _workload(schedule: Schedule, members: Iterable[int], prefix: Path) -> list[
     """Return a workload of one collective for its members, and of nothing for other GPUs."""
     problem, taking_part = schedule.problem, set(members)
     tenant = problem.demand.tenants[0]
-    is_group = len(taking_part) < problem.num_gpus
+    is_group = len(taking_part) < problem.topology.num_gpus
     files = []
-    for rank in range(problem.num_gpus):
+    for rank in range(problem.topology.num_gpus):
         if rank in taking_part:
             node = messages.Node(id=0, name=tenant.collective.value, type=_COLLECTIVE_NODE)
             node.attr.add(name="comm_type", int64_val=KEYS[tenant.collective][1])

@@ -7,6 +7,7 @@ GOAL; a comment ``// collective NAME, chunks N`` may say which collective the fi
 
 import re
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -14,21 +15,22 @@ from typing import NamedTuple
 from teccl import _files as files
 from teccl.errors import ScheduleError
 
-MAX_OPERATIONS = 2_000_000
+MAX_LINES = 2_000_000
 MAX_RANKS = 2**16
 # An index of a network interface or processor is one byte in the binary form.
 MAX_INDEX = 255
 _NAME = r"[A-Za-z][A-Za-z0-9_]*"
+# Label, kind, bytes, direction, peer, tag, processor, interface; or time and processor.
 _LINE = re.compile(
-    rf"\s*(?:(?P<label>{_NAME})\s*:\s*)?"
-    r"(?:(?P<op>send|recv)\s+(?P<size>\d{1,18})\s*b\s+(?P<way>to|from)\s+(?P<peer>-1|\d{1,9})"
-    r"(?:\s+tag\s+(?P<tag>-1|\d{1,10}))?(?:\s+cpu\s+(?P<cpu>\d{1,9}))?(?:\s+nic\s+(?P<nic>\d{1,9}))?"
-    r"|calc\s+(?P<time>\d{1,18})(?:\s+cpu\s+(?P<calc_cpu>\d{1,9}))?)\s*",
+    rf"(?:({_NAME})\s*:\s*)?"
+    r"(?:(send|recv)\s+(\d{1,18})\s*b\s+(to|from)\s+(-1|\d{1,9})"
+    r"(?:\s+tag\s+(-1|\d{1,10}))?(?:\s+cpu\s+(\d{1,9}))?(?:\s+nic\s+(\d{1,9}))?"
+    r"|calc\s+(\d{1,18})(?:\s+cpu\s+(\d{1,9}))?)",
     re.ASCII,
 )
-_REQUIRES = re.compile(rf"\s*({_NAME})\s+(i?requires)\s+({_NAME})\s*", re.ASCII)
-_RANK = re.compile(r"\s*rank\s+(\d{1,9})\s*\{\s*", re.ASCII)
-_NUM_RANKS = re.compile(r"\s*num_ranks\s+(\d{1,9})\s*", re.ASCII)
+_REQUIRES = re.compile(rf"({_NAME})\s+(i?requires)\s+({_NAME})", re.ASCII)
+_RANK = re.compile(r"rank\s+(\d{1,9})\s*\{", re.ASCII)
+_NUM_RANKS = re.compile(r"num_ranks\s+(\d{1,9})", re.ASCII)
 _TITLE = re.compile(
     r"collective (?P<name>[a-z]{1,20}), chunks (?P<chunks>\d{1,9})(?:, root (?P<root>\d{1,9}))?",
     re.ASCII,
@@ -41,6 +43,9 @@ class Kind(StrEnum):
     SEND = "send"
     RECEIVE = "recv"
     COMPUTE = "calc"
+
+
+_MESSAGES = {"send": Kind.SEND, "recv": Kind.RECEIVE}
 
 
 class Operation(NamedTuple):
@@ -121,10 +126,11 @@ class _Parsing:
         self._current: Rank | None = None
         self._labels: dict[str, int] = {}
         self._title: Title | None = None
-        self._num_operations = 0
 
     def run(self, text: str) -> GoalProgram:
         """Parse all lines."""
+        if text.count("\n") > MAX_LINES:
+            raise ScheduleError(f"has more than {MAX_LINES} lines; give a smaller file")
         in_comment = False
         for number, line in enumerate(text.splitlines(), start=1):
             bare = line.strip()
@@ -180,34 +186,32 @@ class _Parsing:
     def _operation(self, found: re.Match[str], number: int) -> None:
         if self._current is None:
             raise ScheduleError(f"line {number}: an operation outside of a rank")
-        self._num_operations += 1
-        if self._num_operations > MAX_OPERATIONS:
-            raise ScheduleError(f"has more than {MAX_OPERATIONS} operations; give a smaller file")
-        if found["op"] is None:
-            cpu = _index(found["calc_cpu"], "cpu", number)
-            operation = Operation(Kind.COMPUTE, int(found["time"]), 0, 0, cpu, 0, number)
+        label, kind, *message, time, calc_cpu = found.groups()
+        if kind is None:
+            cpu = _index(calc_cpu, "cpu", number)
+            operation = Operation(Kind.COMPUTE, int(time), 0, 0, cpu, 0, number)
         else:
-            operation = self._message(found, number)
-        if found["label"] is not None:
-            if found["label"] in self._labels:
+            operation = self._message(_MESSAGES[kind], message, number)
+        if label is not None:
+            if label in self._labels:
                 raise ScheduleError(
-                    f"line {number}: label {files.shown(found['label'])} appears twice in its rank"
+                    f"line {number}: label {files.shown(label)} appears twice in its rank"
                 )
-            self._labels[found["label"]] = len(self._current.operations)
+            self._labels[label] = len(self._current.operations)
         self._current.operations.append(operation)
 
-    def _message(self, found: re.Match[str], number: int) -> Operation:
-        kind = Kind(found["op"])
-        if (kind is Kind.SEND) != (found["way"] == "to"):
+    def _message(self, kind: Kind, parts: Sequence[str | None], number: int) -> Operation:
+        size_text, way, peer_text, tag_text, cpu_text, nic_text = parts
+        if (kind is Kind.SEND) != (way == "to"):
             raise ScheduleError(f"line {number}: write 'send ... to' and 'recv ... from'")
-        peer, tag, size = int(found["peer"]), int(found["tag"] or 0), int(found["size"])
+        peer, tag, size = int(peer_text or 0), int(tag_text or 0), int(size_text or 0)
         if peer < 0 or tag < 0:
             raise ScheduleError(f"line {number}: takes any source or tag; name them")
         if peer >= len(self._ranks) or self._ranks[peer] is self._current:
             raise ScheduleError(f"line {number}: rank {peer} is not another of the file's ranks")
         if tag >= 2**32 - 1 or size < 1:
             raise ScheduleError(f"line {number}: a tag has 32 bits and a message at least one byte")
-        cpu, nic = _index(found["cpu"], "cpu", number), _index(found["nic"], "nic", number)
+        cpu, nic = _index(cpu_text, "cpu", number), _index(nic_text, "nic", number)
         return Operation(kind, size, peer, tag, cpu, nic, number)
 
     def _dependency(self, found: re.Match[str], number: int) -> None:

@@ -30,6 +30,9 @@ from teccl.schedule import Schedule
 from teccl.topology import Topology
 
 MAX_BYTES = 64 * 2**20
+# Messages that computations of a file add up, each counted for every computation after it. Real
+# sums have as many as there are ranks.
+MAX_ADDED = 5_000_000
 
 
 def read(path: Path, topology: Topology, size: Fraction, notes: list[str]) -> Schedule:
@@ -115,6 +118,7 @@ class _Passages:
         number_of: dict[int, int] = {}
         carried: dict[Place, frozenset[int]] = {}
         passages: list[Passage] = []
+        added = 0
         for spot in self._order():
             operation = at(self._program, spot)
             if operation.kind is Kind.RECEIVE:
@@ -124,6 +128,9 @@ class _Passages:
             after = frozenset[int]().union(
                 *(carried[d] for d in deps if at(self._program, d).kind is not Kind.SEND)
             )
+            added += len(after)
+            if added > MAX_ADDED:
+                raise ScheduleError(f"line {operation.line}: sums of too many messages; cut them")
             if operation.kind is Kind.COMPUTE:
                 carried[spot] = after
                 continue

@@ -81,7 +81,7 @@ def render(schedule: Schedule, path: Path, options: ExportOptions) -> Export:  #
         target="goal",
         files=(OutputFile(path=path, content=made.text),),
         facts={
-            "ranks": schedule.problem.num_gpus,
+            "ranks": schedule.problem.topology.num_gpus,
             "messages": made.text.count(": send "),
             "interfaces": made.num_nics,
             "time_unit_ps": made.unit_ps,
@@ -196,7 +196,7 @@ class _Text:
         self._schedule = schedule
         self._sends = sends
         self._nics = nics
-        self._lines: list[list[str]] = [[] for _ in range(schedule.problem.num_gpus)]
+        self._lines: list[list[str]] = [[] for _ in range(schedule.problem.topology.num_gpus)]
         self._last_on: dict[tuple[int, int], str] = {}
         self._sums: dict[tuple[int, int], str] = {}
         self._usable: dict[int, str] = {}
