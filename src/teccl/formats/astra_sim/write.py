@@ -188,7 +188,8 @@ def configure(schedule: Schedule, system: Path, scale: Scale = PLAIN) -> Configu
     prefix = system.with_name(system.name.removesuffix(system.suffix))
     topology = schedule.problem.topology
     tenant = schedule.problem.demand.tenants[0]
-    members = tenant.members(topology.num_gpus)
+    # ASTRA-sim finds positions in the sorted group, and ranks of positions in the group as given.
+    members = sorted(tenant.members(topology.num_gpus))
     shape = shape_for_schedules(topology)
     network = prefix.with_name(f"{prefix.name}.network.yml")
     memory = prefix.with_name(f"{prefix.name}.memory.json")
@@ -208,7 +209,7 @@ def configure(schedule: Schedule, system: Path, scale: Scale = PLAIN) -> Configu
     if len(members) < topology.num_gpus:
         groups = prefix.with_name(f"{prefix.name}.groups.json")
         files.append(
-            OutputFile(path=groups, content=json.dumps({_GROUP: list(members)}, indent=2) + "\n")
+            OutputFile(path=groups, content=json.dumps({_GROUP: members}, indent=2) + "\n")
         )
         arguments.append(f"--comm-group-configuration={groups}")
     return Configuration(files=tuple(files), arguments=tuple(arguments), shape=shape)
