@@ -26,6 +26,7 @@ _PUBLIC = {
     "simulate": "teccl.replay",
     "solve": "teccl.synthesis",
     "sweep": "teccl.studies",
+    "validate": "teccl.simulators",
     "verify": "teccl.verification",
     "whatif": "teccl.studies",
 }
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from teccl.result import Result as Result
     from teccl.schedule import Schedule as Schedule
     from teccl.schedule import Send as Send
+    from teccl.simulators import validate as validate
     from teccl.studies import compare as compare
     from teccl.studies import evaluate as evaluate
     from teccl.studies import sweep as sweep

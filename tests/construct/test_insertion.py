@@ -4,10 +4,10 @@ import pytest
 from tests.construct.networks import random_problem
 from tests.construct.small import verified
 
-from teccl.check import simulate
 from teccl.construct.insertion import inserted_plans, refusal
 from teccl.construct.instance import Instance
 from teccl.construct.plan import Plan
+from teccl.replay import simulate
 from teccl.timegrid import TimeGrid
 
 

@@ -5,10 +5,10 @@ from tests.construct.networks import random_problem
 from tests.construct.small import best_plan, make_instance, verified
 from tests.construct.test_insertion import last_plan
 
-from teccl.check import simulate
 from teccl.construct.insertion import refusal
 from teccl.construct.instance import Instance
 from teccl.construct.recreate import recreate
+from teccl.replay import simulate
 
 
 def check_random(seed: int) -> bool:

@@ -78,7 +78,7 @@ def not_expressed(schedule: Schedule, sends: Sequence[GpuSend]) -> Iterator[str]
 
 def _number_held_back(schedule: Schedule) -> int:
     """Count transfers that a replay starts later than their data and their first link allow."""
-    from teccl.check import simulate
+    from teccl.replay import simulate
 
     replayed = simulate(schedule).schedule
     sends, held = gpu_sends(replayed), send_times(replayed).occupancy_ps

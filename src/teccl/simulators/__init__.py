@@ -119,8 +119,9 @@ def validate(
     VerificationError
         If the schedule is wrong.
     """
-    from teccl.check import simulate, verify
+    from teccl.replay import simulate
     from teccl.simulators.running import find_program
+    from teccl.verification import verify
 
     known = SIMULATORS.get(simulator)
     if known is None:

@@ -317,7 +317,7 @@ def _span(values: set[int]) -> str:
 
 def _check_finish(schedule: Schedule, made: GoalFile, finish_ps: int) -> None:
     """Compare the execution with the replay of the schedule, where the models are the same."""
-    from teccl.check import simulate
+    from teccl.replay import simulate
 
     if made.differences:
         return
