@@ -1,0 +1,1 @@
+"""Rounds: schedules as groups of sends and receives that ranks make one after the other."""

@@ -1,0 +1,198 @@
+"""The back end: registration with torch, and a group from what torch and the user give."""
+
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from teccl import __version__
+from teccl.errors import InputError, TecclError, VerificationError
+from teccl.topology import Topology
+from teccl.torch.agreement import agree
+from teccl.torch.choice import Choice
+from teccl.torch.faults import Faults
+from teccl.torch.group import TecclProcessGroup
+from teccl.torch.options import Options, options_from
+from teccl.torch.plans import Plans, check_world, read_plans
+from teccl.torch.records import Record, table_of
+from teccl.torch.runner import Runner
+from teccl.torch.synthesis import Synthesis
+
+NAME = "teccl"
+DEVICES = ["cpu", "cuda", "xpu"]
+
+_groups: list[TecclProcessGroup] = []
+# What the first group was given; groups made from it have the same unless they say otherwise.
+_given: list[Options] = []
+
+
+def register() -> None:
+    """Make the back end known to torch; again is harmless."""
+    if NAME.upper() not in dist.Backend._plugins:  # noqa: SLF001, torch has no public name for it
+        dist.Backend.register_backend(NAME, create, extended_api=True, devices=DEVICES)
+
+
+def records(group: Any = None) -> tuple[Record, ...]:
+    """Return what ran how, of one group or of all that there are."""
+    chosen = _groups if group is None else [group]
+    return tuple(record for each in chosen for record in each.book.records())
+
+
+def explain(group: Any = None) -> str:
+    """Return what ran how as a table: by which schedule, or by the inner group and why.
+
+    Parameters
+    ----------
+    group
+        A group of this back end; None for all of this process.
+    """
+    found = records(group)
+    return table_of(found) if found else "no collective has been called"
+
+
+def create(given: Any, options: Any) -> TecclProcessGroup:
+    """Make a group; torch calls this with its own and the user's options."""
+    rank, size = given.group_rank, given.group_size
+    ranks = tuple(given.global_ranks_in_group) or tuple(range(size))
+    timeout, store = given.timeout, given.store
+    chosen = _options(options)
+    problem: TecclError | None = None
+    plans = Plans()
+    topology: Topology | None = None
+    try:
+        plans = read_plans(chosen.folders)
+        world = dist.get_world_size() if dist.is_initialized() else size
+        check_world(plans, world)
+        topology = _topology(chosen, world)
+        if rank == 0:
+            _verify(plans)
+    except TecclError as found:
+        problem = found
+    mine = {
+        "version of teccl": __version__,
+        "version of torch": torch.__version__,
+        "plan": plans.digest,
+        "topology": _digest(topology),
+        "option": f"{chosen.effort} {chosen.strict} {chosen.lowering}",
+    }
+    agree(store, rank, ranks, mine, problem=problem, timeout=timeout)
+    faults = Faults(store, rank, ranks, timeout.total_seconds())
+    backends = _backends(store, rank, size, timeout)
+    inner = _plain_group(store, rank, size, backends)
+    wires = dict(backends)
+    # A wire of its own, so that tags of schedules never meet those of the user.
+    wires["cpu"] = _gloo(dist.PrefixStore("wire/", store), rank, size, timeout)
+    synthesis = None
+    if topology is not None:
+        synthesis = Synthesis(topology, ranks, rank, store, effort=chosen.effort, timeout=timeout)
+    group = TecclProcessGroup(
+        rank,
+        size,
+        inner=inner,
+        choice=Choice(
+            plans,
+            synthesis,
+            ranks=ranks,
+            inner=inner,
+            devices=list(wires),
+            strict=chosen.strict,
+        ),
+        runner=Runner(rank, wires, faults, chosen.lowering),
+        faults=faults,
+    )
+    for device, backend in backends.items():
+        # What torch asks of a back end directly, such as whether it splits, is the inner one's.
+        group._register_backend(torch.device(device), _type_of(device), backend)  # noqa: SLF001
+    _groups.append(group)
+    return group
+
+
+def _options(options: Any) -> Options:
+    if options is None:
+        return _given[0] if _given and dist.is_initialized() else _remembered(options_from())
+    if not isinstance(options, Options):
+        raise InputError(
+            f"pg_options is a {type(options).__name__}; give teccl.torch.Options(plan=...)"
+        )
+    return options if dist.is_initialized() else _remembered(options)
+
+
+def _remembered(options: Options) -> Options:
+    _given[:] = [options]
+    return options
+
+
+def _topology(options: Options, world: int) -> Topology | None:
+    if options.topology is None:
+        return None
+    topology = Topology.parse(options.topology)
+    if topology.num_gpus != world:
+        raise InputError(
+            f"{topology!r} has {topology.num_gpus} GPUs and there are {world} ranks; "
+            f"give a topology of {world}"
+        )
+    return topology
+
+
+def _verify(plans: Plans) -> None:
+    """Judge every schedule before any rank runs one."""
+    from teccl.check import verify
+
+    for entry in plans.entries:
+        faults = verify(entry.schedule)
+        if faults:
+            raise VerificationError(f"{entry.name} failed verification: {faults[0]}", faults)
+
+
+def _digest(topology: Topology | None) -> str:
+    import hashlib
+    import json
+
+    from teccl.topology.files import topology_to_dict
+
+    if topology is None:
+        return "none"
+    text = json.dumps(topology_to_dict(topology), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _backends(store: Any, rank: int, size: int, timeout: timedelta) -> dict[str, Any]:
+    """Return the inner back end of each type of device that is there."""
+    found = {"cpu": _gloo(dist.PrefixStore("inner/", store), rank, size, timeout)}
+    if torch.cuda.is_available() and dist.is_nccl_available():
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = timeout  # noqa: SLF001, as torch itself does
+        inside = dist.PrefixStore("nccl/", store)
+        found["cuda"] = dist.ProcessGroupNCCL(inside, rank, size, options)
+    elif hasattr(torch, "xpu") and torch.xpu.is_available() and dist.is_xccl_available():
+        options = dist.ProcessGroupXCCL.Options()
+        options._timeout = timeout  # noqa: SLF001
+        inside = dist.PrefixStore("xccl/", store)
+        found["xpu"] = dist.ProcessGroupXCCL(inside, rank, size, options)
+    return found
+
+
+def _gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
+    return dist.ProcessGroupGloo(store, rank, size, timeout)
+
+
+def _type_of(device: str) -> Any:
+    kinds = dist.ProcessGroup.BackendType
+    return {"cpu": kinds.GLOO, "cuda": kinds.NCCL, "xpu": kinds.XCCL}[device]
+
+
+def _plain_group(store: Any, rank: int, size: int, backends: dict[str, Any]) -> Any:
+    """Return an ordinary group of torch over some back ends, which chooses one by device."""
+    inside = dist.PrefixStore("plain/", store)
+    try:
+        group = dist.ProcessGroup(inside, rank, size)
+    except TypeError:
+        # Before torch 2.6 a group had options of its own.
+        group = dist.ProcessGroup(inside, rank, size, dist.ProcessGroup.Options("gloo"))
+    first = next(reversed(backends))
+    if hasattr(group, "_set_default_backend"):
+        group._set_default_backend(_type_of(first))  # noqa: SLF001
+    for device, backend in backends.items():
+        group._register_backend(torch.device(device), _type_of(device), backend)  # noqa: SLF001
+    return group

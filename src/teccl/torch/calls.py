@@ -1,0 +1,262 @@
+"""Calls: every call form of torch.distributed as one flat send and one flat recv buffer."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from teccl.demand import Collective
+
+Combine = Callable[..., Tensor]
+
+_OPS: tuple[tuple[str, Combine], ...] = (
+    ("SUM", torch.add),
+    ("PRODUCT", torch.mul),
+    ("MIN", torch.minimum),
+    ("MAX", torch.maximum),
+    ("BAND", torch.bitwise_and),
+    ("BOR", torch.bitwise_or),
+    ("BXOR", torch.bitwise_xor),
+)
+_INTEGERS = (torch.uint8, torch.int8, torch.int32, torch.int64)
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A collective as schedules have it.
+
+    Parameters
+    ----------
+    collective
+        What to do.
+    send, recv
+        This rank's flat buffers, None where it has none.
+    count
+        Elements as nccl-tests counts them.
+    root
+        Rank in the group, None where there is none.
+    op
+        How reductions combine, None where there are none.
+    results
+        The user's tensors that are written, as the call's future gives them.
+    copies
+        Pairs of a user's tensor and the part of `recv` that it gets in the end.
+    """
+
+    collective: Collective
+    send: Tensor | None
+    recv: Tensor | None
+    count: int
+    root: int | None = None
+    op: object | None = None
+    results: Sequence[object] = ()
+    copies: Sequence[tuple[Tensor, Tensor]] = field(default=())
+
+    @property
+    def tensor(self) -> Tensor:
+        """One of the buffers, for its type and device."""
+        found = self.send if self.send is not None else self.recv
+        assert found is not None
+        return found
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes as nccl-tests counts them."""
+        return self.count * int(self.tensor.element_size())
+
+    def finish(self) -> None:
+        """Bring the result to the user's tensors."""
+        for target, source in self.copies:
+            target.copy_(source)
+
+
+def combiner(op: object, dtype: torch.dtype) -> Combine | None:
+    """Return how an operation combines tensors of a type, None where schedules cannot."""
+    for name, combine in _OPS:
+        if op == getattr(dist.ReduceOp, name):
+            bitwise = name in ("BAND", "BOR", "BXOR")
+            return combine if dtype in (_INTEGERS if bitwise else _INTEGERS + _FLOATS) else None
+    return None
+
+
+def flat(tensor: Tensor) -> Tensor:
+    """Return a tensor's elements in a row: itself where they lie so, else a copy."""
+    return tensor.detach().contiguous().view(-1)
+
+
+def joined(tensors: Sequence[Tensor]) -> Tensor:
+    """Return tensors one after the other: their own memory where they lie so, else a copy."""
+    return _together(tensors) if _lie_together(tensors) else torch.cat([flat(t) for t in tensors])
+
+
+def room(tensors: Sequence[Tensor]) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    """Return a flat buffer for some results, and what is to be copied out of it."""
+    if _lie_together(tensors):
+        return _together(tensors), []
+    buffer = tensors[0].new_empty(sum(t.numel() for t in tensors))
+    copies, begin = [], 0
+    for tensor in tensors:
+        part = buffer[begin : begin + tensor.numel()]
+        copies.append((tensor.detach(), part.view(tensor.shape)))
+        begin += tensor.numel()
+    return buffer, copies
+
+
+def _lie_together(tensors: Sequence[Tensor]) -> bool:
+    """Whether tensors are neighbours in one piece of memory."""
+    end = tensors[0].data_ptr()
+    storage = tensors[0].untyped_storage().data_ptr()
+    for tensor in tensors:
+        if (
+            not tensor.is_contiguous()
+            or tensor.data_ptr() != end
+            or tensor.untyped_storage().data_ptr() != storage
+        ):
+            return False
+        end += tensor.numel() * tensor.element_size()
+    return True
+
+
+def _together(tensors: Sequence[Tensor]) -> Tensor:
+    count = sum(t.numel() for t in tensors)
+    return tensors[0].detach().as_strided((count,), (1,))
+
+
+def overlap(a: Tensor, b: Tensor) -> bool:
+    """Whether two flat tensors share memory."""
+    first, second = sorted((t.data_ptr(), t.numel() * t.element_size()) for t in (a, b))
+    return first[1] > 0 and second[1] > 0 and first[0] + first[1] > second[0]
+
+
+def allreduce(tensor: Tensor, op: object) -> Call:
+    """Every rank gets the sum; in place, so that the own data is kept aside."""
+    recv, copies = room([tensor])
+    send = flat(tensor) if copies else recv.clone()
+    return Call(
+        collective=Collective.ALLREDUCE,
+        send=send,
+        recv=recv,
+        count=tensor.numel(),
+        op=op,
+        results=[tensor],
+        copies=copies,
+    )
+
+
+def reduce(tensor: Tensor, op: object, *, root: int, rank: int) -> Call:
+    """One rank gets the sum; the others' tensors stay."""
+    at_root = rank == root
+    recv, copies = room([tensor]) if at_root else (None, [])
+    send = recv.clone() if recv is not None and not copies else flat(tensor)
+    return Call(
+        collective=Collective.REDUCE,
+        send=send,
+        recv=recv,
+        count=tensor.numel(),
+        root=root,
+        op=op,
+        results=[tensor],
+        copies=copies,
+    )
+
+
+def broadcast(tensor: Tensor, *, root: int, rank: int) -> Call:
+    """Every rank gets the root's data."""
+    at_root = rank == root
+    recv, copies = (flat(tensor), []) if at_root else room([tensor])
+    return Call(
+        collective=Collective.BROADCAST,
+        send=recv if at_root else None,
+        recv=recv,
+        count=tensor.numel(),
+        root=root,
+        results=[tensor],
+        copies=copies,
+    )
+
+
+def allgather(outputs: Sequence[Tensor], own: Tensor, *, size: int) -> Call:
+    """Every rank gets the data of all, one tensor each or one for all."""
+    recv, copies = room(outputs)
+    send = flat(own)
+    own_block = recv.data_ptr() <= send.data_ptr() and own.numel() * size == recv.numel()
+    if overlap(send, recv) and not own_block:
+        send = send.clone()
+    return Call(
+        collective=Collective.ALLGATHER,
+        send=send,
+        recv=recv,
+        count=recv.numel(),
+        results=list(outputs),
+        copies=copies,
+    )
+
+
+def reduce_scatter(output: Tensor, inputs: Sequence[Tensor], op: object) -> Call:
+    """Each rank gets its block of the sum."""
+    recv, copies = room([output])
+    send = joined(inputs)
+    if overlap(send, recv):
+        send = send.clone()
+    return Call(
+        collective=Collective.REDUCESCATTER,
+        send=send,
+        recv=recv,
+        count=send.numel(),
+        op=op,
+        results=[output],
+        copies=copies,
+    )
+
+
+def alltoall(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Call:
+    """Each rank gets a block of every other's."""
+    recv, copies = room(outputs)
+    send = joined(inputs)
+    if overlap(send, recv):
+        send = send.clone()
+    return Call(
+        collective=Collective.ALLTOALL,
+        send=send,
+        recv=recv,
+        count=recv.numel(),
+        results=list(outputs),
+        copies=copies,
+    )
+
+
+def gather(outputs: Sequence[Tensor], own: Tensor, *, root: int, rank: int, size: int) -> Call:
+    """One rank gets the data of all."""
+    recv, copies = room(outputs) if rank == root else (None, [])
+    send = flat(own)
+    if recv is not None and overlap(send, recv):
+        send = send.clone()
+    return Call(
+        collective=Collective.GATHER,
+        send=send,
+        recv=recv,
+        count=own.numel() * size,
+        root=root,
+        results=list(outputs),
+        copies=copies,
+    )
+
+
+def scatter(output: Tensor, inputs: Sequence[Tensor], *, root: int, rank: int, size: int) -> Call:
+    """Each rank gets a block of the root's."""
+    recv, copies = room([output])
+    send = joined(inputs) if rank == root else None
+    if send is not None and overlap(send, recv):
+        send = send.clone()
+    return Call(
+        collective=Collective.SCATTER,
+        send=send,
+        recv=recv,
+        count=output.numel() * size,
+        root=root,
+        results=[output],
+        copies=copies,
+    )

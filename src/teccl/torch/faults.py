@@ -1,0 +1,130 @@
+"""Faults: what a failed call says on each rank, and which rank is to blame.
+
+A rank whose call fails tells the others through the store for whom it waited. A rank that has said
+so is alive, and who it waited for is the next to ask about; the one that says nothing is the one
+that died or hung.
+"""
+
+import contextlib
+import os
+import re
+import time
+from typing import Any
+
+from teccl.errors import RunError
+
+# How long a rank that was waited for has to say that it, too, waits for another.
+_SILENCE_S = 2.0
+_LOOK_EVERY_S = 0.05
+# torchrun sets this where its agent keeps the store, which then outlives every rank.
+_AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
+_TIMED_OUT = re.compile(r"timed?[ -]?out", re.IGNORECASE)
+
+
+class Faults:
+    """A group's account of what went wrong.
+
+    Parameters
+    ----------
+    store
+        A store that all ranks of the group reach.
+    rank
+        This rank in the group.
+    ranks
+        Ranks of the world that the group has, in order.
+    timeout_s
+        Seconds after which calls below give up.
+    """
+
+    def __init__(self, store: Any, rank: int, ranks: tuple[int, ...], timeout_s: float) -> None:
+        self._store, self._rank, self._ranks = store, rank, ranks
+        self._timeout_s = timeout_s
+        self.broken: RunError | None = None
+
+    def check(self) -> None:
+        """Refuse further calls once one has failed.
+
+        Raises
+        ------
+        RunError
+            What failed.
+        """
+        if self.broken is not None:
+            raise RunError(f"the process group failed before: {self.broken}") from self.broken
+
+    def of(self, reason: BaseException, peer: int | None, what: str) -> RunError:
+        """Return the error that a failed call raises, and remember that the group is broken.
+
+        Parameters
+        ----------
+        reason
+            What the back end raised.
+        peer
+            The rank of the group that was waited for, None where it is not known.
+        what
+            What was called.
+        """
+        if self.broken is not None:
+            return self.broken
+        is_late = bool(_TIMED_OUT.search(str(reason)))
+        culprit = self._culprit(peer)
+        me = self._ranks[self._rank]
+        if culprit is None:
+            found = RunError(f"{what} failed on rank {me}: {_first_line(reason)}")
+        elif is_late:
+            found = RunError(
+                f"{what} on rank {me} waited {self._timeout_s:g} s for rank {culprit}; "
+                "look whether it hangs or did not make the call, or give a longer timeout"
+            )
+        else:
+            found = RunError(
+                f"{what} failed on rank {me} because rank {culprit} died; look at its output"
+            )
+        self.broken = found
+        return found
+
+    def _culprit(self, peer: int | None) -> int | None:
+        """Follow who waited for whom to the rank that says nothing."""
+        try:
+            self._store.set(f"fault/{self._rank}", "?" if peer is None else str(peer))
+            return self._follow(peer)
+        except (RuntimeError, OSError, ValueError):
+            # The store is gone. Its keeper is the first rank unless a launcher keeps it.
+            if os.environ.get(_AGENT_STORE) == "True":
+                return None if peer is None else self._ranks[peer]
+            return 0
+
+    def _follow(self, peer: int | None) -> int | None:
+        seen = {self._rank}
+        suspect = peer
+        while suspect is not None and suspect not in seen:
+            seen.add(suspect)
+            answer = self._answer(suspect)
+            if answer is None:
+                return self._ranks[suspect]
+            suspect = None if answer == "?" else int(answer)
+        return self._silent(seen)
+
+    def _silent(self, seen: set[int]) -> int | None:
+        """Return a rank that has said nothing, where following led nowhere."""
+        for rank in range(len(self._ranks)):
+            if rank not in seen and self._answer(rank) is None:
+                return self._ranks[rank]
+        return None
+
+    def _answer(self, rank: int) -> str | None:
+        """Return for whom a rank waited, None if it does not say."""
+        key = f"fault/{rank}"
+        until = time.monotonic() + _SILENCE_S
+        while not self._store.check([key]):
+            if time.monotonic() > until:
+                return None
+            time.sleep(_LOOK_EVERY_S)
+        answer: str = self._store.get(key).decode()
+        return answer
+
+
+def _first_line(reason: BaseException) -> str:
+    with contextlib.suppress(IndexError):
+        return str(reason).strip().splitlines()[0][:200]
+    return type(reason).__name__

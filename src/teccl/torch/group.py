@@ -1,0 +1,373 @@
+"""The process group: every collective by a schedule where one covers it, else by the inner group.
+
+Methods have the names that torch.distributed calls; some changed in version 2.13, both are here.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch.distributed as dist
+from torch import Tensor
+
+from teccl.demand import Collective
+from teccl.torch import calls
+from teccl.torch.calls import Call
+from teccl.torch.choice import Choice, Wanted
+from teccl.torch.faults import Faults
+from teccl.torch.records import Book
+from teccl.torch.runner import Runner
+from teccl.torch.works import InnerWork, JoinedWork
+
+Inner = Callable[[], Any]
+
+
+class TecclProcessGroup(dist.ProcessGroup):
+    """A process group that executes teccl's schedules.
+
+    Parameters
+    ----------
+    rank, size
+        Of this process, and of the group.
+    inner
+        The group that does what no schedule covers.
+    choice
+        Which schedule serves a call.
+    runner
+        What executes schedules.
+    faults
+        What names the rank that caused an error.
+    """
+
+    def __init__(
+        self, rank: int, size: int, *, inner: Any, choice: Choice, runner: Runner, faults: Faults
+    ) -> None:
+        super().__init__(rank, size)
+        self._inner, self._choice, self._runner, self._faults = inner, choice, runner, faults
+        self.book = Book()
+        self._name = self._desc = ""
+
+    def getBackendName(self) -> str:  # noqa: N802, torch's name
+        """Name of the back end."""
+        return "teccl"
+
+    def setGroupName(self, name: str) -> None:  # noqa: N802
+        """Take the name that torch gives."""
+        self._name = name
+
+    def getGroupName(self) -> str:  # noqa: N802
+        """Name of the group."""
+        return self._name
+
+    def setGroupDesc(self, desc: str) -> None:  # noqa: N802
+        """Take the description that torch gives."""
+        self._desc = desc
+
+    def getGroupDesc(self) -> str:  # noqa: N802
+        """Description of the group."""
+        return self._desc
+
+    @property
+    def group_name(self) -> str:
+        """Name of the group."""
+        return self._name
+
+    @property
+    def group_desc(self) -> str:
+        """Description of the group."""
+        return self._desc
+
+    def _collective(
+        self, wanted: Wanted, build: Callable[[], Call], inner: Inner, opts: Any
+    ) -> Any:
+        """Make a collective by its schedule, or by the inner group."""
+        self._faults.check()
+        found = self._choice.find(wanted)
+        name, size = str(wanted.collective), wanted.size_bytes
+        if found.entry is None:
+            self.book.add(self._name, name, size, "inner", found.reason)
+            return self._inner_work(inner, name)
+        self.book.add(self._name, name, size, "schedule", found.entry.name)
+        now = not getattr(opts, "asyncOp", True)
+        return self._runner.run(found.entry, build(), found.combine, now=now)
+
+    def _inner_work(self, inner: Inner, what: str, peer: int | None = None) -> Any:
+        """Make a call of the inner group."""
+        self._faults.check()
+
+        def named(reason: BaseException) -> BaseException:
+            return self._faults.of(reason, peer, what)
+
+        try:
+            work = inner()
+        except RuntimeError as reason:
+            if _is_refusal(reason):
+                raise
+            raise named(reason) from reason
+        return work if work is None else InnerWork(work, named)
+
+    # all_reduce
+
+    def allreduce(self, tensors: Any, opts: Any = None) -> Any:
+        """Make an all_reduce of one tensor."""
+        tensor, opts = _one(tensors), opts or dist.AllreduceOptions()
+        return self._collective(
+            Wanted.of(Collective.ALLREDUCE, tensor, op=opts.reduceOp),
+            lambda: calls.allreduce(tensor, opts.reduceOp),
+            lambda: self._inner.allreduce([tensor], opts),
+            opts,
+        )
+
+    def allreduce_coalesced(self, tensors: Sequence[Tensor], opts: Any = None) -> Any:
+        """Make an all_reduce of several tensors."""
+        options = dist.AllreduceOptions()
+        if opts is not None:
+            options.reduceOp = opts.reduceOp
+            options.timeout = opts.timeout
+        return JoinedWork([self.allreduce([tensor], options) for tensor in tensors])
+
+    # broadcast, reduce
+
+    def broadcast(self, tensors: Any, opts: Any = None) -> Any:
+        """Make a broadcast of one tensor."""
+        tensor, opts = _one(tensors), opts or dist.BroadcastOptions()
+        return self._collective(
+            Wanted.of(Collective.BROADCAST, tensor, root=opts.rootRank),
+            lambda: calls.broadcast(tensor, root=opts.rootRank, rank=self.rank()),
+            lambda: self._inner.broadcast([tensor], opts),
+            opts,
+        )
+
+    def reduce(self, tensors: Any, opts: Any = None) -> Any:
+        """Make a reduce of one tensor."""
+        tensor, opts = _one(tensors), opts or dist.ReduceOptions()
+        return self._collective(
+            Wanted.of(Collective.REDUCE, tensor, op=opts.reduceOp, root=opts.rootRank),
+            lambda: calls.reduce(tensor, opts.reduceOp, root=opts.rootRank, rank=self.rank()),
+            lambda: self._inner.reduce([tensor], opts),
+            opts,
+        )
+
+    # all_gather
+
+    def allgather(self, output_lists: Any, tensors: Any, opts: Any = None) -> Any:
+        """Make an all_gather into a list of tensors."""
+        outputs, own = _lists(output_lists), _one(tensors)
+        opts = opts or dist.AllgatherOptions()
+        return self._collective(
+            Wanted.of(
+                Collective.ALLGATHER,
+                own,
+                times=self.size(),
+                is_even=_are_like(outputs, own) and len(outputs) == self.size(),
+            ),
+            lambda: calls.allgather(outputs, own, size=self.size()),
+            lambda: self._inner.allgather([outputs], [own], opts),
+            opts,
+        )
+
+    def all_gather_single(self, output: Tensor, own: Tensor, opts: Any = None) -> Any:
+        """Make an all_gather into one tensor."""
+        opts = opts or dist.AllgatherOptions()
+        return self._collective(
+            Wanted.of(
+                Collective.ALLGATHER,
+                own,
+                times=self.size(),
+                is_even=output.numel() == own.numel() * self.size() and output.dtype == own.dtype,
+            ),
+            lambda: calls.allgather([output], own, size=self.size()),
+            lambda: self._inner._allgather_base(output, own, opts),  # noqa: SLF001
+            opts,
+        )
+
+    _allgather_base = all_gather_single
+
+    def allgather_coalesced(
+        self, output_lists: Sequence[Sequence[Tensor]], tensors: Sequence[Tensor], opts: Any = None
+    ) -> Any:
+        """Make all_gathers of several tensors into lists, one list for each rank."""
+        works = [
+            self.allgather([[outputs[i] for outputs in output_lists]], [tensor], opts)
+            for i, tensor in enumerate(tensors)
+        ]
+        return JoinedWork(works)
+
+    def all_gather_single_coalesced(
+        self, outputs: Sequence[Tensor], tensors: Sequence[Tensor], opts: Any = None
+    ) -> Any:
+        """Make all_gathers of several tensors, each into one."""
+        pairs = zip(outputs, tensors, strict=True)
+        return JoinedWork([self.all_gather_single(out, own, opts) for out, own in pairs])
+
+    allgather_into_tensor_coalesced = all_gather_single_coalesced
+
+    # reduce_scatter
+
+    def reduce_scatter(self, outputs: Any, input_lists: Any, opts: Any = None) -> Any:
+        """Make a reduce_scatter of a list of tensors."""
+        output, inputs = _one(outputs), _lists(input_lists)
+        opts = opts or dist.ReduceScatterOptions()
+        return self._collective(
+            Wanted.of(
+                Collective.REDUCESCATTER,
+                output,
+                times=self.size(),
+                op=opts.reduceOp,
+                is_even=_are_like(inputs, output) and len(inputs) == self.size(),
+            ),
+            lambda: calls.reduce_scatter(output, inputs, opts.reduceOp),
+            lambda: self._inner.reduce_scatter([output], [inputs], opts),
+            opts,
+        )
+
+    def reduce_scatter_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
+        """Make a reduce_scatter of one tensor."""
+        opts = opts or dist.ReduceScatterOptions()
+        return self._collective(
+            Wanted.of(
+                Collective.REDUCESCATTER,
+                output,
+                times=self.size(),
+                op=opts.reduceOp,
+                is_even=tensor.numel() == output.numel() * self.size()
+                and tensor.dtype == output.dtype,
+            ),
+            lambda: calls.reduce_scatter(output, [tensor], opts.reduceOp),
+            lambda: self._inner._reduce_scatter_base(output, tensor, opts),  # noqa: SLF001
+            opts,
+        )
+
+    _reduce_scatter_base = reduce_scatter_single
+
+    def reduce_scatter_single_coalesced(
+        self, outputs: Sequence[Tensor], tensors: Sequence[Tensor], opts: Any = None
+    ) -> Any:
+        """Make reduce_scatters of several tensors."""
+        pairs = zip(outputs, tensors, strict=True)
+        return JoinedWork([self.reduce_scatter_single(out, each, opts) for out, each in pairs])
+
+    reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
+
+    # all_to_all
+
+    def alltoall(
+        self, outputs: Sequence[Tensor], inputs: Sequence[Tensor], opts: Any = None
+    ) -> Any:
+        """Make an all_to_all of lists."""
+        opts = opts or dist.AllToAllOptions()
+        sizes = [tensor.numel() for tensor in (*outputs, *inputs)]
+        return self._collective(
+            Wanted.of(
+                Collective.ALLTOALL,
+                inputs[0],
+                times=self.size(),
+                is_even=self._choice.is_even_everywhere(sizes, inputs[0]),
+            ),
+            lambda: calls.alltoall(outputs, inputs),
+            lambda: self._inner.alltoall(list(outputs), list(inputs), opts),
+            opts,
+        )
+
+    def all_to_all_single(
+        self,
+        output: Tensor,
+        tensor: Tensor,
+        output_splits: Sequence[int],
+        input_splits: Sequence[int],
+        opts: Any = None,
+    ) -> Any:
+        """Make an all_to_all of one tensor, in equal parts or as split sizes say."""
+        opts = opts or dist.AllToAllOptions()
+        if output_splits or input_splits:
+            row = tensor.numel() // max(1, tensor.shape[0] if tensor.dim() else 1)
+            sizes = [row * part for part in (*output_splits, *input_splits)]
+            sizes += [] if output_splits else [output.numel() // self.size()]
+            sizes += [] if input_splits else [tensor.numel() // self.size()]
+            is_even = self._choice.is_even_everywhere(sizes, tensor)
+        else:
+            is_even = tensor.numel() == output.numel() and tensor.numel() % self.size() == 0
+        return self._collective(
+            Wanted.of(Collective.ALLTOALL, tensor, is_even=is_even),
+            lambda: calls.alltoall([output], [tensor]),
+            lambda: self._inner.alltoall_base(
+                output, tensor, list(output_splits), list(input_splits), opts
+            ),
+            opts,
+        )
+
+    alltoall_base = all_to_all_single
+
+    # gather, scatter
+
+    def gather(self, output_lists: Any, tensors: Any, opts: Any = None) -> Any:
+        """Make a gather to one rank."""
+        own, opts = _one(tensors), opts or dist.GatherOptions()
+        outputs = _lists(output_lists) if output_lists else []
+        return self._collective(
+            Wanted.of(Collective.GATHER, own, times=self.size(), root=opts.rootRank),
+            lambda: calls.gather(
+                outputs, own, root=opts.rootRank, rank=self.rank(), size=self.size()
+            ),
+            lambda: self._inner.gather(output_lists, [own], opts),
+            opts,
+        )
+
+    def scatter(self, outputs: Any, input_lists: Any, opts: Any = None) -> Any:
+        """Make a scatter from one rank."""
+        output, opts = _one(outputs), opts or dist.ScatterOptions()
+        inputs = _lists(input_lists) if input_lists else []
+        return self._collective(
+            Wanted.of(Collective.SCATTER, output, times=self.size(), root=opts.rootRank),
+            lambda: calls.scatter(
+                output, inputs, root=opts.rootRank, rank=self.rank(), size=self.size()
+            ),
+            lambda: self._inner.scatter([output], input_lists, opts),
+            opts,
+        )
+
+    # what moves no data in a pattern
+
+    def barrier(self, opts: Any = None) -> Any:
+        """Make a barrier."""
+        return self._inner_work(
+            lambda: self._inner.barrier(opts or dist.BarrierOptions()), "barrier"
+        )
+
+    def send(self, tensors: Sequence[Tensor], peer: int, tag: int = 0) -> Any:
+        """Send to one rank."""
+        return self._inner_work(lambda: self._inner.send(tensors, peer, tag), "send", peer)
+
+    def recv(self, tensors: Sequence[Tensor], peer: int, tag: int = 0) -> Any:
+        """Receive from one rank."""
+        return self._inner_work(lambda: self._inner.recv(tensors, peer, tag), "recv", peer)
+
+    def recv_anysource(self, tensors: Sequence[Tensor], tag: int = 0) -> Any:
+        """Receive from any rank."""
+        return self._inner_work(lambda: self._inner.recv_anysource(tensors, tag), "recv")
+
+    def shutdown(self) -> None:
+        """End the group after the calls under way."""
+        self._runner.stop()
+
+    def abort(self) -> None:
+        """End the group at once."""
+        self._runner.close_wires()
+
+
+def _is_refusal(reason: BaseException) -> bool:
+    """Whether the inner group refused a call that it does not know, before anything was sent."""
+    return "connection" not in str(reason).lower() and "timed out" not in str(reason).lower()
+
+
+def _one(tensors: Any) -> Tensor:
+    """Return the tensor of a call that has one, alone or in a list."""
+    return tensors if isinstance(tensors, Tensor) else tensors[0]
+
+
+def _lists(tensors: Any) -> list[Tensor]:
+    """Return the tensors of a call that has several, in a list or in a list of lists."""
+    return list(tensors if isinstance(tensors[0], Tensor) else tensors[0])
+
+
+def _are_like(tensors: Sequence[Tensor], one: Tensor) -> bool:
+    return all(t.numel() == one.numel() and t.dtype == one.dtype for t in tensors)

@@ -1,0 +1,126 @@
+"""Runner: executes schedules for one group, and remembers what is prepared for which size."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from teccl.errors import RunError
+from teccl.torch.calls import Call
+from teccl.torch.engines import MessageEngine, PeerFailed, RoundEngine, buffers_of
+from teccl.torch.faults import Faults
+from teccl.torch.plans import Entry
+from teccl.torch.works import CallWork, Worker
+
+Combine = Callable[..., Tensor]
+# Prepared programs that are kept: a training step uses a few dozen different sizes.
+_KEPT = 64
+# How long the end of a group waits for calls under way.
+_STOP_S = 5.0
+
+
+class Runner:
+    """Schedules on the point-to-point calls of a back end.
+
+    Parameters
+    ----------
+    rank
+        This rank in the group.
+    wires
+        The back end to send with, by type of device.
+    faults
+        What turns errors of the back end into errors of the group.
+    lowering
+        ``"messages"`` or ``"rounds"``; None takes messages on CPUs and rounds elsewhere.
+    """
+
+    def __init__(
+        self, rank: int, wires: Mapping[str, Any], faults: Faults, lowering: str | None
+    ) -> None:
+        self._rank, self._wires, self._faults = rank, dict(wires), faults
+        self._lowering = lowering
+        self._worker = Worker("teccl")
+        self._engines: OrderedDict[tuple[int, int, bool], Any] = OrderedDict()
+
+    def serves(self, device: torch.device) -> bool:
+        """Whether there is a back end for a device."""
+        return device.type in self._wires
+
+    def run(self, entry: Entry, call: Call, combine: Combine | None, *, now: bool) -> CallWork:
+        """Execute a schedule.
+
+        Parameters
+        ----------
+        now
+            Whether the caller waits for it anyway.
+        """
+        device = call.tensor.device
+        work = CallWork(call.results, () if device.type == "cpu" else (device,))
+        if device.type == "cpu":
+
+            def make() -> None:
+                self._guarded(entry, call, combine, work)
+
+            self._worker.do(make, now=now)
+        else:
+            from teccl.torch.streams import run_on_stream
+
+            run_on_stream(call, work, lambda: self._made(entry, call, combine))
+        return work
+
+    def _guarded(self, entry: Entry, call: Call, combine: Combine | None, work: CallWork) -> None:
+        """Execute a schedule; whatever goes wrong is told to who waits."""
+        try:
+            self._faults.check()
+            self._made(entry, call, combine)
+        except RunError as problem:
+            work.fail(problem)
+        except PeerFailed as failure:
+            problem = self._faults.of(failure.reason, failure.peer, str(call.collective))
+            self.close_wires()
+            work.fail(problem)
+        except BaseException as reason:  # noqa: BLE001, who waits must hear of it
+            work.fail(self._faults.of(reason, None, str(call.collective)))
+        else:
+            work.succeed()
+
+    def _made(self, entry: Entry, call: Call, combine: Combine | None) -> None:
+        device = call.tensor.device.type
+        engine = self._engine(entry, call.count, in_rounds=self._in_rounds(device))
+        buffers = buffers_of(call.send, call.recv, engine.scratch, call.tensor)
+        with torch.no_grad():
+            engine.run(self._wires[device], buffers, combine)
+            call.finish()
+
+    def _in_rounds(self, device: str) -> bool:
+        if self._lowering is None:
+            return device != "cpu"
+        return self._lowering == "rounds"
+
+    def _engine(self, entry: Entry, count: int, *, in_rounds: bool) -> Any:
+        key = (id(entry), count, in_rounds)
+        if key not in self._engines:
+            peers = {gpu: i for i, gpu in enumerate(entry.members)}
+            gpu = entry.members[self._rank]
+            if in_rounds:
+                self._engines[key] = RoundEngine(entry.executable.rank_rounds(gpu, count), peers)
+            else:
+                self._engines[key] = MessageEngine(entry.executable.program(gpu, count), peers)
+            if len(self._engines) > _KEPT:
+                self._engines.popitem(last=False)
+        self._engines.move_to_end(key)
+        return self._engines[key]
+
+    def close_wires(self) -> None:
+        """Let go of the back ends, so that ranks that wait for this one notice."""
+        for wire in self._wires.values():
+            abort = getattr(wire, "abort", None)
+            if abort is not None:
+                abort()
+        self._wires.clear()
+
+    def stop(self) -> None:
+        """End after the calls under way."""
+        self._worker.stop(_STOP_S)

@@ -1,0 +1,217 @@
+"""Works: calls under way, what waits for them, and the thread that makes them one by one."""
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, Protocol
+
+import torch
+import torch.distributed as dist
+
+from teccl.errors import RunError
+
+
+class Pending(Protocol):
+    """What a device has still to do for a call that the host is through with."""
+
+    def synchronize(self) -> None:
+        """Let the current stream wait for it."""
+
+    def is_done(self) -> bool:
+        """Whether the device has done it."""
+
+
+class CallWork(dist.Work):
+    """A call of this group; `wait` raises what went wrong."""
+
+    def __init__(self, results: Sequence[object], devices: Sequence[torch.device] = ()) -> None:
+        super().__init__()
+        self._results = list(results)
+        self._future: Any = torch.futures.Future(devices=list(devices))
+        self._done = threading.Event()
+        self._pending: Pending | None = None
+        self._problem: BaseException | None = None
+
+    def succeed(self, pending: Pending | None = None) -> None:
+        """Note that the call is done, but for what a device has still to do."""
+        self._pending = pending
+        self._done.set()
+        self._future.set_result(self._results)
+
+    def fail(self, problem: BaseException) -> None:
+        """Note what went wrong."""
+        self._problem = problem
+        self._done.set()
+        self._future.set_exception(problem)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for the call; zero and None are without limit."""
+        seconds = None if timeout is None or timeout <= timedelta(0) else timeout.total_seconds()
+        if not self._done.wait(seconds):
+            raise RunError(f"the call did not end within {seconds:g} s; wait longer")
+        if self._problem is not None:
+            raise self._problem
+        if self._pending is not None:
+            self._pending.synchronize()
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for the call."""
+        self.wait()
+
+    def is_completed(self) -> bool:
+        """Whether the call has ended, well or not."""
+        return self._done.is_set() and (self._pending is None or self._pending.is_done())
+
+    def is_success(self) -> bool:
+        """Whether the call has ended well."""
+        return self.is_completed() and self._problem is None
+
+    def exception(self) -> BaseException | None:
+        """What went wrong."""
+        return self._problem
+
+    def result(self) -> list[object]:
+        """The tensors that the call wrote."""
+        return self._results
+
+    def get_future(self) -> Any:
+        """Return a future of the tensors that the call writes."""
+        return self._future
+
+
+class InnerWork(dist.Work):
+    """A call of the inner group, whose errors name the rank that caused them."""
+
+    def __init__(self, work: Any, name: Callable[[BaseException], BaseException]) -> None:
+        super().__init__()
+        self._work, self._name = work, name
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for the call."""
+        try:
+            done = self._work.wait() if timeout is None else self._work.wait(timeout)
+        except RuntimeError as reason:
+            raise self._name(reason) from reason
+        return bool(done)
+
+    def synchronize(self) -> None:
+        """Wait for the call, or let the current stream wait."""
+        self._work.synchronize()
+
+    def is_completed(self) -> bool:
+        """Whether the call has ended."""
+        return bool(self._work.is_completed())
+
+    def is_success(self) -> bool:
+        """Whether the call has ended well."""
+        return bool(self._work.is_success())
+
+    def exception(self) -> Any:
+        """What went wrong."""
+        return self._work.exception()
+
+    def result(self) -> Any:
+        """The tensors that the call wrote."""
+        return self._work.result()
+
+    def source_rank(self) -> int:
+        """The rank that a receive from anyone heard."""
+        return int(self._work.source_rank())
+
+    def _source_rank(self) -> int:
+        return self.source_rank()
+
+    def get_future(self) -> Any:
+        """Return the call's future."""
+        return self._work.get_future()
+
+
+class JoinedWork(dist.Work):
+    """Several calls as one."""
+
+    def __init__(self, works: Sequence[Any]) -> None:
+        super().__init__()
+        self._works = list(works)
+
+    def wait(self, timeout: timedelta | None = None) -> bool:
+        """Wait for all calls."""
+        for work in self._works:
+            if timeout is None:
+                work.wait()
+            else:
+                work.wait(timeout)
+        return True
+
+    def synchronize(self) -> None:
+        """Wait for all calls."""
+        for work in self._works:
+            work.synchronize()
+
+    def is_completed(self) -> bool:
+        """Whether all calls have ended."""
+        return all(work.is_completed() for work in self._works)
+
+    def is_success(self) -> bool:
+        """Whether all calls have ended well."""
+        return all(work.is_success() for work in self._works)
+
+    def get_future(self) -> Any:
+        """Return a future of what all calls write, one after the other."""
+
+        def together(done: Any) -> list[object]:
+            return [tensor for future in done.value() for tensor in future.value()]
+
+        return torch.futures.collect_all([work.get_future() for work in self._works]).then(together)
+
+
+class Worker:
+    """Makes calls in the order they were given, on a thread of its own or on the caller's."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._pending = 0
+        self._idle = threading.Condition(self._lock)
+        self._turn = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def do(self, call: Callable[[], None], *, now: bool) -> None:
+        """Make a call after all before it; on this thread if `now` and there are none."""
+        with self._lock:
+            mine = now and self._pending == 0
+            self._pending += 1
+            if mine:
+                # Nothing is under way, so the turn is free.
+                self._turn.acquire()
+        if mine:
+            self._make(call)
+            return
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
+            self._thread.start()
+        self._queue.put(call)
+
+    def _make(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        finally:
+            self._turn.release()
+            with self._lock:
+                self._pending -= 1
+                self._idle.notify_all()
+
+    def _serve(self) -> None:
+        while (call := self._queue.get()) is not None:
+            self._turn.acquire()
+            self._make(call)
+
+    def stop(self, timeout_s: float) -> None:
+        """Wait for calls under way and end the thread."""
+        with self._lock:
+            self._idle.wait_for(lambda: self._pending == 0, timeout_s)
+        self._queue.put(None)
+        if self._thread is not None:
+            self._thread.join(timeout_s)
