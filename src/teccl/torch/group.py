@@ -6,6 +6,7 @@ Methods have the names that torch.distributed calls; some changed in version 2.1
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -16,7 +17,7 @@ from teccl.torch.choice import Choice, Wanted
 from teccl.torch.faults import Faults
 from teccl.torch.records import Book
 from teccl.torch.runner import Runner
-from teccl.torch.works import InnerWork, JoinedWork
+from teccl.torch.works import CallWork, InnerWork, JoinedWork
 
 Inner = Callable[[], Any]
 
@@ -77,18 +78,50 @@ class TecclProcessGroup(dist.ProcessGroup):
         return self._desc
 
     def _collective(
-        self, wanted: Wanted, build: Callable[[], Call], inner: Inner, opts: Any
+        self,
+        wanted: Wanted,
+        build: Callable[[], Call],
+        inner: Callable[..., Any],
+        tensors: Sequence[Sequence[Tensor]],
+        opts: Any,
     ) -> Any:
-        """Make a collective by its schedule, or by the inner group."""
+        """Make a collective by its schedule, or by the inner group.
+
+        Parameters
+        ----------
+        build
+            Returns the call as schedules have it.
+        inner
+            Makes the inner group's call with lists of tensors, each as in `tensors`.
+        tensors
+            What is written, then what is only read.
+        """
         self._faults.check()
         found = self._choice.find(wanted)
         name, size = str(wanted.collective), wanted.size_bytes
         if found.entry is None:
             self.book.add(self._name, name, size, "inner", found.reason)
-            return self._inner_work(inner, name)
+            return self._inner_collective(inner, tensors, name)
         self.book.add(self._name, name, size, "schedule", found.entry.name)
         now = not getattr(opts, "asyncOp", True)
         return self._runner.run(found.entry, build(), found.combine, now=now)
+
+    def _inner_collective(
+        self, inner: Callable[..., Any], tensors: Sequence[Sequence[Tensor]], what: str
+    ) -> Any:
+        """Make a collective of the inner group.
+
+        Gloo takes any memory for contiguous, so that other tensors go by a copy, and at once.
+        """
+        if all(t.is_contiguous() or t.layout != torch.strided for each in tensors for t in each):
+            return self._inner_work(lambda: inner(*tensors), what)
+        dense = [[t.detach().contiguous() for t in each] for each in tensors]
+        self._inner_work(lambda: inner(*dense), what).wait()
+        for target, source in zip(tensors[0], dense[0], strict=True):
+            target.detach().copy_(source)
+        work = CallWork(tensors[0])
+        work.succeed()
+        return work
 
     def _inner_work(self, inner: Inner, what: str, peer: int | None = None) -> Any:
         """Make a call of the inner group."""
@@ -113,7 +146,8 @@ class TecclProcessGroup(dist.ProcessGroup):
         return self._collective(
             Wanted.of(Collective.ALLREDUCE, tensor, op=opts.reduceOp),
             lambda: calls.allreduce(tensor, opts.reduceOp),
-            lambda: self._inner.allreduce([tensor], opts),
+            lambda written: self._inner.allreduce(written, opts),
+            [[tensor]],
             opts,
         )
 
@@ -133,7 +167,8 @@ class TecclProcessGroup(dist.ProcessGroup):
         return self._collective(
             Wanted.of(Collective.BROADCAST, tensor, root=opts.rootRank),
             lambda: calls.broadcast(tensor, root=opts.rootRank, rank=self.rank()),
-            lambda: self._inner.broadcast([tensor], opts),
+            lambda written: self._inner.broadcast(written, opts),
+            [[tensor]],
             opts,
         )
 
@@ -143,7 +178,8 @@ class TecclProcessGroup(dist.ProcessGroup):
         return self._collective(
             Wanted.of(Collective.REDUCE, tensor, op=opts.reduceOp, root=opts.rootRank),
             lambda: calls.reduce(tensor, opts.reduceOp, root=opts.rootRank, rank=self.rank()),
-            lambda: self._inner.reduce([tensor], opts),
+            lambda written: self._inner.reduce(written, opts),
+            [[tensor]],
             opts,
         )
 
@@ -161,7 +197,8 @@ class TecclProcessGroup(dist.ProcessGroup):
                 is_even=_are_like(outputs, own) and len(outputs) == self.size(),
             ),
             lambda: calls.allgather(outputs, own, size=self.size()),
-            lambda: self._inner.allgather([outputs], [own], opts),
+            lambda written, read: self._inner.allgather([written], read, opts),
+            [outputs, [own]],
             opts,
         )
 
@@ -176,7 +213,10 @@ class TecclProcessGroup(dist.ProcessGroup):
                 is_even=output.numel() == own.numel() * self.size() and output.dtype == own.dtype,
             ),
             lambda: calls.allgather([output], own, size=self.size()),
-            lambda: self._inner._allgather_base(output, own, opts),  # noqa: SLF001
+            lambda written, read: self._inner._allgather_base(  # noqa: SLF001
+                written[0], read[0], opts
+            ),
+            [[output], [own]],
             opts,
         )
 
@@ -216,7 +256,8 @@ class TecclProcessGroup(dist.ProcessGroup):
                 is_even=_are_like(inputs, output) and len(inputs) == self.size(),
             ),
             lambda: calls.reduce_scatter(output, inputs, opts.reduceOp),
-            lambda: self._inner.reduce_scatter([output], [inputs], opts),
+            lambda written, read: self._inner.reduce_scatter(written, [read], opts),
+            [[output], inputs],
             opts,
         )
 
@@ -233,7 +274,10 @@ class TecclProcessGroup(dist.ProcessGroup):
                 and tensor.dtype == output.dtype,
             ),
             lambda: calls.reduce_scatter(output, [tensor], opts.reduceOp),
-            lambda: self._inner._reduce_scatter_base(output, tensor, opts),  # noqa: SLF001
+            lambda written, read: self._inner._reduce_scatter_base(  # noqa: SLF001
+                written[0], read[0], opts
+            ),
+            [[output], [tensor]],
             opts,
         )
 
@@ -264,7 +308,8 @@ class TecclProcessGroup(dist.ProcessGroup):
                 is_even=self._choice.is_even_everywhere(sizes, inputs[0]),
             ),
             lambda: calls.alltoall(outputs, inputs),
-            lambda: self._inner.alltoall(list(outputs), list(inputs), opts),
+            lambda written, read: self._inner.alltoall(written, read, opts),
+            [list(outputs), list(inputs)],
             opts,
         )
 
@@ -289,9 +334,10 @@ class TecclProcessGroup(dist.ProcessGroup):
         return self._collective(
             Wanted.of(Collective.ALLTOALL, tensor, is_even=is_even),
             lambda: calls.alltoall([output], [tensor]),
-            lambda: self._inner.alltoall_base(
-                output, tensor, list(output_splits), list(input_splits), opts
+            lambda written, read: self._inner.alltoall_base(
+                written[0], read[0], list(output_splits), list(input_splits), opts
             ),
+            [[output], [tensor]],
             opts,
         )
 
@@ -308,7 +354,8 @@ class TecclProcessGroup(dist.ProcessGroup):
             lambda: calls.gather(
                 outputs, own, root=opts.rootRank, rank=self.rank(), size=self.size()
             ),
-            lambda: self._inner.gather(output_lists, [own], opts),
+            lambda written, read: self._inner.gather([written] if written else [], read, opts),
+            [outputs, [own]],
             opts,
         )
 
@@ -321,7 +368,8 @@ class TecclProcessGroup(dist.ProcessGroup):
             lambda: calls.scatter(
                 output, inputs, root=opts.rootRank, rank=self.rank(), size=self.size()
             ),
-            lambda: self._inner.scatter([output], input_lists, opts),
+            lambda written, read: self._inner.scatter(written, [read] if read else [], opts),
+            [[output], inputs],
             opts,
         )
 

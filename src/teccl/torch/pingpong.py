@@ -1,0 +1,107 @@
+"""Ping-pong over torch's point-to-point calls: times of messages, and what each of many costs."""
+
+import os
+import socket
+import time
+from statistics import median
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from teccl.errors import RunError
+from teccl.runtime.pingpong import Plan
+
+_DATA, _BACK = 1, 2
+# Messages of one byte that are sent together to learn what one more costs.
+_MANY = 32
+
+
+def measure_links(plan: Plan) -> dict[str, Any]:
+    """Measure all pairs of a plan on the ranks of the world, the same result on each.
+
+    Raises
+    ------
+    RunError
+        If a pair names a rank that does not exist.
+    """
+    rank, size = dist.get_rank(), dist.get_world_size()
+    bad = [pair for pair in plan.pairs if max(pair) >= size]
+    if bad:
+        raise RunError(f"pair {bad[0]} names a rank that is not there; start more ranks")
+    wire = _Wire(max((max(sizes) for sizes in plan.sizes), default=1))
+    mine: dict[int, tuple[list[list[float]], float]] = {}
+    for i, pair in enumerate(plan.pairs):
+        if rank in pair:
+            exchange = _Exchange(wire, plan, i)
+            times = [exchange.times(each) for each in plan.sizes[i]]
+            mine[i] = times, exchange.overhead()
+        dist.barrier()
+    every: list[Any] = [None] * size
+    kept = {i: found for i, found in mine.items() if plan.pairs[i][0] == rank}
+    dist.all_gather_object(every, (kept, socket.gethostname()))
+    together: dict[int, tuple[list[list[float]], float]] = {}
+    for part, _ in every:
+        together |= part
+    order = range(len(plan.pairs))
+    return {
+        "hosts": [host for _, host in every],
+        "seconds": [together[i][0] for i in order],
+        "overhead": median(together[i][1] for i in order),
+    }
+
+
+class _Wire:
+    """Sends and receives on the device that there is."""
+
+    def __init__(self, largest: int) -> None:
+        self.group: Any = None
+        self.device = torch.device("cpu")
+        if torch.cuda.is_available() and dist.is_nccl_available():
+            self.device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            torch.cuda.set_device(self.device)
+            self.group = dist.new_group(backend="nccl")
+        self.buffer = torch.zeros(largest + 1, dtype=torch.uint8, device=self.device)
+        self.back = torch.zeros(1, dtype=torch.uint8, device=self.device)
+
+    def settle(self) -> None:
+        """Wait for what the device has still to do."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+class _Exchange:
+    """Messages to and fro between two ranks, seen from one of them."""
+
+    def __init__(self, wire: _Wire, plan: Plan, pair: int) -> None:
+        self.wire, self.plan = wire, plan
+        self.src, self.dst = plan.pairs[pair]
+        self.is_src = dist.get_rank() == self.src
+
+    def times(self, size: int) -> list[float]:
+        """Seconds of each exchange; on the far rank these mean nothing."""
+        return [self._exchange(size, 1) for _ in range(self._rounds())][self.plan.warmup :]
+
+    def overhead(self) -> float:
+        """Seconds that one more small message takes beside others."""
+        many, one = (
+            median([self._exchange(1, count) for _ in range(self._rounds())][self.plan.warmup :])
+            for count in (_MANY, 1)
+        )
+        return max(0.0, many - one) / (_MANY - 1)
+
+    def _rounds(self) -> int:
+        return self.plan.warmup + self.plan.repeat
+
+    def _exchange(self, size: int, count: int) -> float:
+        """Send some messages of a size one way and a byte back."""
+        data, back, group = self.wire.buffer[:size], self.wire.back, self.wire.group
+        peer = self.dst if self.is_src else self.src
+        make = dist.isend if self.is_src else dist.irecv
+        start = time.perf_counter()
+        for work in [make(data, peer, group, _DATA) for _ in range(count)]:
+            work.wait()
+        answer = dist.irecv if self.is_src else dist.isend
+        answer(back, peer, group, _BACK).wait()
+        self.wire.settle()
+        return time.perf_counter() - start
