@@ -305,7 +305,7 @@ class Attempt:
                 program.at_most(held, -1)
 
     def _switch_choices(self, sends: list[tuple[Hop, int, int]]) -> dict[int, list]:
-        """For every send out of a switch, the sends that it may be made of: one, or several summed."""
+        """For every send out of a switch, the sends that it may be made of: one, or a sum."""
         choices: dict[int, list] = {}
         fed: dict[int, list[int]] = defaultdict(list)
         for hop, k, column in sends:

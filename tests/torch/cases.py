@@ -1,6 +1,7 @@
 """Random calls of every form, on the group under test and on gloo: results must be equal.
 
-Run as a script by each rank: ``cases.py FOLDER FIRST LAST``, with plans in ``FOLDER/plans``.
+Run as a script by each rank: ``cases.py FOLDER FIRST LAST``, with plans in ``FOLDER/plans``. Every
+call is made by messages and by rounds.
 """
 
 import random
@@ -9,9 +10,10 @@ import sys
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-from tests.torch.member import begin
+from tests.torch.member import begin, say
 
 import teccl.torch
+from teccl.torch.works import CallWork
 
 DTYPES = (torch.int32, torch.int64, torch.float32, torch.float64, torch.bfloat16)
 OPS = (dist.ReduceOp.SUM, dist.ReduceOp.MIN, dist.ReduceOp.MAX, dist.ReduceOp.PRODUCT)
@@ -63,8 +65,10 @@ class Case:
             work.wait()
         elif self.is_async:
             assert work.wait()
+        if isinstance(work, CallWork):
             assert work.is_completed()
-            work.get_future().wait()
+            assert work.is_success()
+            assert all(torch.is_tensor(tensor) for tensor in work.get_future().wait())
 
 
 def all_reduce(case: Case, group) -> list:
@@ -241,15 +245,15 @@ def same_everywhere(tensor: torch.Tensor, gloo) -> bool:
     return all(torch.equal(raw[0], each) for each in raw)
 
 
-def check(seed: int, rank: int, size: int, world, gloo) -> str:
-    """Make one call on both groups and compare."""
+def check(seed: int, rank: int, size: int, group, gloo) -> None:
+    """Make one call on a group and on gloo and compare."""
     case = Case(seed, rank, size)
-    found = FORMS[case.form](Case(seed, rank, size), world)
+    found = FORMS[case.form](Case(seed, rank, size), group)
     wanted = FORMS[case.form](Case(seed, rank, size, is_dense=True), gloo)
     assert len(found) == len(wanted)
     for a, b in zip(found, wanted, strict=True):
         where = f"case {seed} on rank {rank}: {case.form} of {case.count} {case.dtype} {case.op}"
-        assert a.shape == b.shape and a.dtype == b.dtype, where
+        assert (a.shape, a.dtype) == (b.shape, b.dtype), where
         if case.dtype.is_floating_point:
             # Sums are formed in another order than gloo's.
             near = 0.1 if case.dtype is torch.bfloat16 else 1e-5
@@ -258,27 +262,22 @@ def check(seed: int, rank: int, size: int, world, gloo) -> str:
             assert torch.equal(a, b), where
         if case.form in SAME:
             assert same_everywhere(a, gloo), where
-    return case.form
 
 
 def main() -> None:
-    options = {"lowering": sys.argv[4]} if len(sys.argv) > 4 else {}
-    rank, size, folder = begin(plan=folder_of_plans(), **options)
+    plan = f"{sys.argv[1]}/plans"
+    rank, size, _ = begin(plan=plan)
     gloo = dist.new_group(backend="gloo")
-    world = dist.group.WORLD
-    forms = set()
+    given = teccl.torch.Options(plan=plan, lowering="rounds")
+    rounds = dist.new_group(backend="teccl", pg_options=given)
     for seed in range(int(sys.argv[2]), int(sys.argv[3])):
-        forms.add(check(seed, rank, size, world, gloo))
+        for group in (dist.group.WORLD, rounds):
+            check(seed, rank, size, group, gloo)
     dist.barrier()
     if rank == 0:
-        print("forms", *sorted(forms))
-        print("schedules", sum(r.calls for r in teccl.torch.records() if r.how == "schedule"))
-        print("inner", sum(r.calls for r in teccl.torch.records() if r.how == "inner"))
+        for how in ("schedule", "inner"):
+            say(how, sum(record.calls for record in teccl.torch.records() if record.how == how))
     dist.destroy_process_group()
-
-
-def folder_of_plans() -> str:
-    return f"{sys.argv[1]}/plans"
 
 
 if __name__ == "__main__":

@@ -25,3 +25,9 @@ def begin(*, timeout: float = 120.0, backend: str = "teccl", **options) -> tuple
         **given,
     )
     return rank, size, folder
+
+
+def say(*words: object) -> None:
+    """Write a line that the test reads."""
+    sys.stdout.write(" ".join(str(word) for word in words) + "\n")
+    sys.stdout.flush()

@@ -35,23 +35,21 @@ def write_plans(folder: Path, gpus: int, seed: int) -> None:
 def counts(ranks) -> dict[str, int]:
     """What the first rank counted."""
     lines = [line.split() for line in ranks[0].out.splitlines()]
-    return {line[0]: int(line[1]) for line in lines if line[0] in ("schedules", "inner")}
+    return {line[0]: int(line[1]) for line in lines if line[0] in ("schedule", "inner")}
 
 
-@pytest.mark.parametrize("lowering", ["messages", "rounds"])
-def test_a_sample_of_calls_equals_gloo(lowering, tmp_path):
-    """Forty random calls on three ranks, by messages and by rounds matched in order alone."""
+def test_a_sample_of_calls_equals_gloo(tmp_path):
+    """Random calls on three ranks, by messages and by rounds matched in order alone."""
     write_plans(tmp_path, 3, seed=1)
-    found = counts(run_ranks(CASES, 3, tmp_path, "0", "40", lowering))
-    assert found["schedules"] > 15
+    found = counts(run_ranks(CASES, 3, tmp_path, "0", "30"))
+    assert found["schedule"] > 20
     assert found["inner"] > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gpus", [2, 3, 4, 8])
-@pytest.mark.parametrize("lowering", ["messages", "rounds"])
-def test_many_calls_equal_gloo(gpus, lowering, tmp_path):
-    """Five hundred random calls by messages on 2, 3, 4 and 8 ranks, and as many by rounds."""
+def test_many_calls_equal_gloo(gpus, tmp_path):
+    """A hundred and twenty-five random calls for each number of ranks, by messages and rounds."""
     write_plans(tmp_path, gpus, seed=gpus)
-    ranks = run_ranks(CASES, gpus, tmp_path, str(1000 * gpus), str(1000 * gpus + 125), lowering)
-    assert counts(ranks)["schedules"] > 50
+    ranks = run_ranks(CASES, gpus, tmp_path, str(1000 * gpus), str(1000 * gpus + 125))
+    assert counts(ranks)["schedule"] > 100

@@ -5,9 +5,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from tests.torch.member import begin
-
-import teccl.torch
+from tests.torch.member import begin, say
 
 rank, size, folder = begin(timeout=float(sys.argv[2]))
 calls = 0
@@ -24,10 +22,10 @@ try:
         calls += 1
         if calls == 3:
             (folder / f"ready-{rank}").touch()
-except Exception as problem:
-    begun = time.time()
-    print(type(problem).__name__, problem, flush=True)
-    print("ended", begun, flush=True)
+except Exception as problem:  # noqa: BLE001, whatever it is is told
+    ended = time.time()
+    say(type(problem).__name__, problem)
+    say("ended", ended)
     # The store of rank 0 outlives this rank's report by a moment, for the others' questions.
     time.sleep(4)
     sys.exit(7)

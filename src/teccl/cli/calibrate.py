@@ -5,7 +5,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from teccl.cli.errors import UsageError, report
 from teccl.cli.options import JsonOption, QuietOption, check_output, option, output_option
-from teccl.cli.run import TimeoutOption, TimeScaleOption, read_count, read_time_scale, read_timeout
+from teccl.cli.run import (
+    BACKENDS,
+    BackendOption,
+    TimeoutOption,
+    TimeScaleOption,
+    read_count,
+    read_name,
+    read_time_scale,
+    read_timeout,
+)
 
 if TYPE_CHECKING:
     from teccl.runtime.calibrate import Calibration
@@ -20,6 +29,7 @@ MAX_SIZE = 2**30
 
 def calibrate(
     *,
+    backend: BackendOption = "mpi",
     ranks: Annotated[
         str | None, option("--ranks", "N", _MEASURE, "Ranks to start (2), or those of a log.")
     ] = None,
@@ -53,8 +63,8 @@ def calibrate(
 ) -> None:
     """Measure alpha and bandwidth between ranks by ping-pong and write a topology for solve.
 
-    Starts local ranks, or uses those it is started with under mpirun or srun. Values come from a
-    robust fit and are printed with 95 % confidence.
+    Starts local ranks, or uses those it is started with under mpirun, srun or torchrun. Values
+    come from a robust fit and are printed with 95 % confidence.
     """
     path = check_output(output, TOPOLOGY_SUFFIXES)
     number = None if ranks is None else read_count(ranks, "ranks", low=2)
@@ -63,6 +73,7 @@ def calibrate(
         found = _from_logs(log, collective, number)
     else:
         found = _from_ranks(
+            read_name(backend, BACKENDS, "backend"),
             ranks=number,
             sizes=read_sizes(sizes),
             repeat=read_count(repeat, "repeat", low=1),
@@ -101,13 +112,26 @@ def _log_pair(text: str) -> tuple[tuple[int, int] | None, str]:
     return (a, b), file
 
 
-def _from_ranks(**options: Any) -> "Calibration | None":
+def _from_ranks(backend: str, **options: Any) -> "Calibration | None":
+    if backend == "torch":
+        return _from_torch(**options)
     from teccl.runtime.calibrating import calibrate_ranks
 
     def tell(problem: BaseException) -> None:
         report(problem, debug=False)
 
     return calibrate_ranks(**options, tell=tell)
+
+
+def _from_torch(*, emulate: str | None, time_scale: float | None, **options: Any) -> Any:
+    from teccl.runtime.launch import check_torch
+
+    if emulate is not None or time_scale is not None:
+        raise UsageError("--emulate paces MPI's messages; use --backend mpi")
+    check_torch()
+    from teccl.torch.running import calibrate_ranks
+
+    return calibrate_ranks(**options)
 
 
 def read_sizes(text: str) -> tuple[int, ...]:
@@ -167,4 +191,6 @@ def _text(found: "Calibration", path: Path | None) -> str:
     text = f"{found.num_ranks} ranks, {len(found.links)} links\n\n{table(heads, rows)}"
     if len(found.links) > MAX_ROWS:
         text += f"\n... and {len(found.links) - MAX_ROWS} more (--json lists them)"
+    if found.overhead_s is not None:
+        text += f"\n\neach message costs {display_time(found.overhead_s)} beside others"
     return text + (f"\n\nsaved to {path}" if path is not None else "")

@@ -10,14 +10,17 @@ from teccl.cli.options import (
     ScheduleArgument,
     check_output,
     choice,
+    option,
     output_option,
 )
 
 if TYPE_CHECKING:
     from teccl.replay import Replay
+    from teccl.rounds.cost import RoundCost
     from teccl.schedule import Schedule
     from teccl.verification import Violation
 
+_ROUNDS = "Rounds"
 # Rows of a table that a person still reads; --json has all of them.
 MAX_ROWS = 20
 
@@ -62,10 +65,17 @@ def verify(
 
 def simulate(
     file: ScheduleArgument,
+    *,
     output: Annotated[
         str | None,
         output_option("Save the schedule with the replay's times, .json or .json.gz."),
     ] = None,
+    rounds: Annotated[
+        bool, option("--rounds", "", _ROUNDS, "Also replay it in rounds of grouped sends.")
+    ] = False,
+    round_overhead: Annotated[
+        str, option("--round-overhead", "DURATION", _ROUNDS, "What beginning a round takes (0s).")
+    ] = "0s",
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -79,12 +89,22 @@ def simulate(
     schedule = Schedule.load(file)
     _fail_if(find_violations(schedule), file)
     replay = replay_of(schedule)
+    cost = _round_cost(schedule, round_overhead) if rounds else None
     if path is not None:
         replay.schedule.save(path)
     if as_json:
-        emit_json(_replay_document(schedule, replay))
+        emit_json(_replay_document(schedule, replay, cost))
     elif not quiet:
-        emit(_replay_text(schedule, replay, path))
+        emit(_replay_text(schedule, replay, path, cost))
+
+
+def _round_cost(schedule: "Schedule", overhead: str) -> "RoundCost":
+    from teccl.rounds.cost import round_cost
+    from teccl.rounds.executable import Executable
+    from teccl.units import parse_duration, picoseconds
+
+    lost = picoseconds(parse_duration(overhead, what="round overhead"))
+    return round_cost(Executable.of(schedule), overhead_ps=lost)
 
 
 def _fail_if(violations: "tuple[Violation, ...]", file: str) -> None:
@@ -148,10 +168,19 @@ def _schedule_document(schedule: "Schedule") -> dict[str, Any]:
     }
 
 
-def _replay_document(schedule: "Schedule", replay: "Replay") -> dict[str, Any]:
+def _replay_document(
+    schedule: "Schedule", replay: "Replay", cost: "RoundCost | None"
+) -> dict[str, Any]:
     from teccl.units import PICOSECONDS
 
     tenants = schedule.problem.demand.tenants
+    in_rounds = None
+    if cost is not None:
+        in_rounds = {
+            "num_rounds": cost.num_rounds,
+            "most_messages": cost.most_messages,
+            "finish_time_s": cost.finish_ps / PICOSECONDS,
+        }
     return {
         **_schedule_document(replay.schedule),
         "verified": True,
@@ -166,6 +195,7 @@ def _replay_document(schedule: "Schedule", replay: "Replay") -> dict[str, Any]:
             for link, name, busy, sends in _busiest_links(replay.schedule)
         ],
         "critical_path": _critical_path(replay.schedule),
+        **({} if in_rounds is None else {"rounds": in_rounds}),
     }
 
 
@@ -204,7 +234,9 @@ def _critical_path(schedule: "Schedule") -> list[dict[str, Any]]:
     return path
 
 
-def _replay_text(schedule: "Schedule", replay: "Replay", path: Path | None) -> str:
+def _replay_text(
+    schedule: "Schedule", replay: "Replay", path: Path | None, cost: "RoundCost | None"
+) -> str:
     from teccl.cli.output import pairs, table
     from teccl.units import PICOSECONDS, display_time
 
@@ -212,6 +244,11 @@ def _replay_text(schedule: "Schedule", replay: "Replay", path: Path | None) -> s
         ("schedule", _headline(schedule)),
         ("finish time", display_time(replay.finish_ps / PICOSECONDS)),
     ]
+    if cost is not None:
+        ratio = cost.finish_ps / max(1, replay.finish_ps)
+        time = display_time(cost.finish_ps / PICOSECONDS)
+        rows.append(("in rounds", f"{time} ({ratio:.2f} times), {cost.num_rounds} rounds"))
+        rows.append(("largest round", f"{cost.most_messages} messages of one gpu"))
     tenants = schedule.problem.demand.tenants
     if len(tenants) > 1:
         rows += [

@@ -1,11 +1,14 @@
-"""`teccl run`: execute a schedule with real bytes on MPI ranks, and time it."""
+"""`teccl run`: execute a schedule with real bytes on ranks of MPI or torch, and time it."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from teccl.cli.errors import CommandFailed, ExitCode, UsageError, report
 from teccl.cli.options import JsonOption, QuietOption, choice, option
+
+if TYPE_CHECKING:
+    from teccl.runtime.measure import Options
 
 _RUN = "Run"
 _LINKS = "Emulated links"
@@ -15,6 +18,7 @@ DTYPES = (
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
 )
 OPS = ("sum", "min", "max", "prod")
+BACKENDS = ("mpi", "torch")
 MAX_COUNT = 10**6
 COLUMNS = (
     *("by", ">size", ">count", "type", "redop", ">root"),
@@ -23,6 +27,9 @@ COLUMNS = (
 
 TimeoutOption = Annotated[
     str, option("--timeout", "DURATION", _RUN, "End all ranks if nothing moves for so long (60s).")
+]
+BackendOption = Annotated[
+    str, choice("--backend", BACKENDS, _RUN, "Whose ranks and messages to use (mpi)")
 ]
 TimeScaleOption = Annotated[
     str,
@@ -35,6 +42,7 @@ def run(
         str, typer.Argument(metavar="SCHEDULE", help="A schedule file.", show_default=False)
     ],
     *,
+    backend: BackendOption = "mpi",
     ranks: Annotated[
         str, option("--ranks", "auto|N", _RUN, "Ranks to start (auto: those the schedule uses).")
     ] = "auto",
@@ -45,7 +53,7 @@ def run(
     ] = "float32",
     op: Annotated[str, choice("--op", OPS, _RUN, "How reductions combine (sum)")] = "sum",
     check: Annotated[
-        bool, option("--check", "", _RUN, "Check every result, and against the MPI library's.")
+        bool, option("--check", "", _RUN, "Check every result, and against the library's.")
     ] = False,
     timeout: TimeoutOption = "60s",
     emulate: Annotated[
@@ -55,14 +63,13 @@ def run(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Run a schedule with real bytes, beside the MPI library's own algorithm.
+    """Run a schedule with real bytes, beside the library's own algorithm.
 
-    Starts local ranks, or uses those it is started with under mpirun or srun. Times are medians
-    over the repeats, from a common start to the last rank's end.
+    Starts local ranks, or uses those it is started with under mpirun, srun or torchrun. Times are
+    medians over the repeats, from a common start to the last rank's end.
     """
     from teccl.cli.output import emit, emit_json
     from teccl.runtime.measure import Options
-    from teccl.runtime.running import run_file
 
     scale = read_time_scale(time_scale)
     options = Options(
@@ -76,7 +83,7 @@ def run(
         timeout=read_timeout(timeout),
     )
     number = None if ranks == "auto" else read_count(ranks, "ranks", low=1)
-    found = run_file(schedule, options, ranks=number, tell=_tell)
+    found = _run_file(read_name(backend, BACKENDS, "backend"), schedule, options, number)
     if found is None:
         return
     if as_json:
@@ -88,6 +95,21 @@ def run(
             ExitCode.FAILED_VERIFICATION,
             f"run of {schedule}: {found['wrong']} elements are wrong; run again, and report it",
         )
+
+
+def _run_file(
+    backend: str, schedule: str, options: "Options", ranks: int | None
+) -> dict[str, Any] | None:
+    if backend == "torch":
+        from teccl.runtime.launch import check_torch
+
+        check_torch()
+        from teccl.torch.running import run_file as run_on_torch
+
+        return run_on_torch(schedule, options, ranks=ranks)
+    from teccl.runtime.running import run_file
+
+    return run_file(schedule, options, ranks=ranks, tell=_tell)
 
 
 def _tell(problem: BaseException) -> None:

@@ -62,12 +62,15 @@ class Calibration:
         Host of each rank.
     ports
         Whether all links of a rank share one port in and one out.
+    overhead_s
+        Seconds that one more small message costs beside others, None where not measured.
     """
 
     links: tuple[LinkFit, ...]
     num_ranks: int
     hosts: tuple[str, ...]
     ports: bool = False
+    overhead_s: float | None = None
 
     def topology(self, name: str = "calibrated") -> Topology:
         """Return the topology, its values rounded to the digits they deserve."""
@@ -99,6 +102,7 @@ class Calibration:
             "num_ranks": self.num_ranks,
             "hosts": list(self.hosts),
             "links": [link.to_dict() for link in self.links],
+            "overhead_s": self.overhead_s,
         }
 
 
@@ -233,6 +237,7 @@ def calibration(
         links=tuple(LinkFit(src=a, dst=b, fit=fit) for (a, b), fit in sorted(fits.items())),
         num_ranks=len(found["hosts"]),
         hosts=tuple(found["hosts"]),
+        overhead_s=found.get("overhead"),
     )
 
 

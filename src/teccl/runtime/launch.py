@@ -70,6 +70,23 @@ def check_mpi() -> None:
         raise RunError(f"mpi4py is not installed and a run needs it; {_INSTALL}")
 
 
+def check_torch() -> None:
+    """Refuse to go on without PyTorch.
+
+    Raises
+    ------
+    RunError
+        If it is not installed.
+    """
+    from importlib.util import find_spec
+
+    if find_spec("torch") is None:
+        raise RunError(
+            "PyTorch is not installed and the back end torch needs it; "
+            "install it with: pip install 'teccl[torch]'"
+        )
+
+
 def find_launcher() -> Path:
     """Return the ``mpiexec`` that came with this Python's MPI, else the one on the path.
 

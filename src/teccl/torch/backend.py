@@ -137,7 +137,7 @@ def _topology(options: Options, world: int) -> Topology | None:
 
 def _verify(plans: Plans) -> None:
     """Judge every schedule before any rank runs one."""
-    from teccl.check import verify
+    from teccl.verification import verify
 
     for entry in plans.entries:
         faults = verify(entry.schedule)

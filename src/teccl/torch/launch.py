@@ -12,7 +12,6 @@ from typing import Any
 
 from teccl.errors import RunError, ScheduleError, TecclError, VerificationError
 
-_INSTALL = "install it with: pip install 'teccl[torch]'"
 # What torchrun and its like set for every rank.
 _LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _POLL_S = 0.02
@@ -23,20 +22,6 @@ _KINDS: dict[str, type[TecclError]] = {
     "verification": VerificationError,
     "run": RunError,
 }
-
-
-def check_torch() -> None:
-    """Refuse to go on without torch.
-
-    Raises
-    ------
-    RunError
-        If it is not installed.
-    """
-    from importlib.util import find_spec
-
-    if find_spec("torch") is None:
-        raise RunError(f"PyTorch is not installed and the back end torch needs it; {_INSTALL}")
 
 
 def launched_rank() -> int | None:
@@ -61,7 +46,6 @@ def launch(job: Mapping[str, Any], ranks: int, *, timeout: float) -> Any:
     TecclError
         What a rank raised; a `RunError` where one died.
     """
-    check_torch()
     with tempfile.TemporaryDirectory(prefix="teccl-run-") as name:
         folder = Path(name)
         document = {**job, "ranks": ranks, "folder": name, "timeout": timeout}

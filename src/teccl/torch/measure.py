@@ -67,7 +67,7 @@ def check_schedule(schedule: Schedule, size: int) -> tuple[int, ...]:
 
 def _judge(schedule: Schedule) -> None:
     """Let one rank verify the schedule for all."""
-    from teccl.check import verify
+    from teccl.verification import verify
 
     found = [[str(fault) for fault in verify(schedule)] if dist.get_rank() == 0 else []]
     dist.broadcast_object_list(found, src=0)

@@ -1,5 +1,6 @@
-"""Running: execute a schedule file, or measure links, on torch's ranks here or on those there are."""
+"""Running: execute a schedule file or measure links on ranks of torch, local or launched ones."""
 
+import os
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,7 +11,7 @@ from teccl.runtime.calibrate import Calibration, calibration, plan_pairs
 from teccl.runtime.measure import Options
 from teccl.runtime.messages import active_ranks
 from teccl.schedule import Schedule
-from teccl.torch.launch import check_torch, launch, launched_rank
+from teccl.torch.launch import launch, launched_rank
 
 DEFAULT_RANKS = 2
 # Without a limit of the user's, as torch has it for its own groups.
@@ -38,7 +39,6 @@ def run_file(
     TecclError
         If the file is wrong, torch is missing, or the run failed.
     """
-    check_torch()
     if options.emulate:
         raise ScheduleError("the back end torch does not emulate links; use --backend mpi")
     timeout = options.timeout or _TIMEOUT_S
@@ -49,7 +49,7 @@ def run_file(
 
         found = in_world(lambda: measure(Schedule.load(path), options), timeout=timeout)
         return found.to_dict() if rank == 0 else None
-    from teccl.check import verify
+    from teccl.verification import verify
 
     schedule = Schedule.load(path)
     faults = verify(schedule)
@@ -100,12 +100,9 @@ def calibrate_ranks(
     Calibration or None
         The fits; None on all ranks but the first under ``torchrun``.
     """
-    check_torch()
     limit = timeout or _TIMEOUT_S
     rank = launched_rank()
     if rank is not None:
-        import os
-
         from teccl.torch.pingpong import measure_links
         from teccl.torch.worker import in_world
 

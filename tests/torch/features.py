@@ -1,0 +1,166 @@
+"""What a group can do beyond single calls; each rank runs all checks and says which passed."""
+
+import sys
+import traceback
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+from tests.torch.member import begin, say
+from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+import teccl.torch
+from teccl.errors import RunError
+
+rank, size, folder = begin(plan=[sys.argv[1] + "/plans"], topology=f"fully-connected:gpus={4}")
+LAST = size - 1
+
+
+def records(**wanted) -> list[teccl.torch.Record]:
+    return [
+        record
+        for record in teccl.torch.records()
+        if all(getattr(record, name) == value for name, value in wanted.items())
+    ]
+
+
+def plan_covers_its_sizes() -> None:
+    tensor = torch.full((100,), float(rank))
+    dist.all_reduce(tensor)
+    assert tensor.eq(sum(range(size))).all()
+    assert records(collective="allreduce", size_bytes=400, detail="schedule0.json.gz")
+
+
+def larger_sizes_are_synthesised() -> None:
+    tensor = torch.full((30_000,), rank, dtype=torch.int32)
+    dist.all_reduce(tensor)
+    assert tensor.eq(sum(range(size))).all()
+    (record,) = records(collective="allreduce", size_bytes=120_000)
+    assert record.how == "schedule"
+    assert "131072B, synthesised" in record.detail
+
+
+def equal_sizes_share_a_synthesis() -> None:
+    dist.all_reduce(torch.ones(26_000))
+    (record,) = records(collective="allreduce", size_bytes=104_000)
+    (other,) = records(collective="allreduce", size_bytes=120_000)
+    assert record.detail == other.detail
+
+
+def sub_groups_have_schedules_of_their_own() -> None:
+    pairs = [dist.new_group([0, 2], backend="teccl"), dist.new_group([3, 1], backend="teccl")]
+    mine = pairs[0] if rank in (0, 2) else pairs[1]
+    tensor = torch.full((50_000,), float(rank))
+    dist.all_reduce(tensor, group=mine)
+    assert tensor.eq(2 if rank in (0, 2) else 4).all()
+    out = torch.empty(2 * 7, dtype=torch.int64)
+    dist.all_gather_into_tensor(out, torch.full((7,), rank), group=mine)
+    members = dist.get_process_group_ranks(mine)
+    assert out.tolist() == [members[0]] * 7 + [members[1]] * 7
+    assert [r.how for r in teccl.torch.records(mine)] == ["schedule", "schedule"]
+
+
+def averages_are_passed_on() -> None:
+    tensor = torch.full((64,), float(rank))
+    dist.all_reduce(tensor, op=dist.ReduceOp.AVG)
+    assert tensor.eq(sum(range(size)) / size).all()
+    (record,) = records(collective="allreduce", size_bytes=256, how="inner")
+    assert record.detail == "AVG of float32 is the inner group's own"
+
+
+def futures_have_callbacks() -> None:
+    tensor = torch.ones(10)
+    future = dist.all_reduce(tensor, async_op=True).get_future()
+    assert future.then(lambda done: done.value()[0] * 2).wait().eq(2 * size).all()
+
+
+def calls_overlap_in_order() -> None:
+    tensors = [torch.full((500,), float(i + rank)) for i in range(20)]
+    works = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+    for i, work in reversed(list(enumerate(works))):
+        assert work.wait(timedelta(seconds=60))
+        assert tensors[i].eq(size * i + sum(range(size))).all()
+
+
+def objects_travel() -> None:
+    every = [None] * size
+    dist.all_gather_object(every, {"rank": rank})
+    assert every == [{"rank": r} for r in range(size)]
+    box = ["from the last"] if rank == LAST else [None]
+    dist.broadcast_object_list(box, src=LAST)
+    assert box == ["from the last"]
+
+
+def gradients_flow_through_leaves() -> None:
+    tensor = torch.ones(100, requires_grad=True)
+    with torch.no_grad():
+        dist.all_reduce(tensor)
+    assert tensor.eq(size).all()
+    assert tensor.requires_grad
+
+
+def tensor_parallel_layers_train() -> None:
+    losses = []
+    for parallel in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+        if parallel:
+            mesh = init_device_mesh("cpu", (size,))
+            plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
+            model = parallelize_module(model, mesh, plan)
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        data = torch.randn(32, 8, generator=torch.Generator().manual_seed(1))
+        for _ in range(5):
+            loss = model(data).pow(2).mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+        losses.append(float(loss))
+    assert abs(losses[0] - losses[1]) < 1e-5
+
+
+def strict_groups_refuse_the_inner_one() -> None:
+    options = teccl.torch.Options(plan=sys.argv[1] + "/plans", strict=True)
+    strict = dist.new_group(backend="teccl", pg_options=options)
+    dist.all_reduce(torch.ones(100), group=strict)
+    with pytest.raises(RunError, match="120000 bytes are outside the plan's 0 to 99999"):
+        dist.all_reduce(torch.ones(30_000), group=strict)
+
+
+def wrong_options_are_refused() -> None:
+    with pytest.raises(ValueError, match="use messages or rounds"):
+        teccl.torch.Options(lowering="streams")
+
+
+def explanations_are_tables() -> None:
+    lines = teccl.torch.explain().splitlines()
+    assert lines[0].split() == ["group", "collective", "size", "calls", "ran", "by", "detail"]
+    assert any("schedule0.json.gz" in line for line in lines)
+
+
+CHECKS = (
+    *(plan_covers_its_sizes, larger_sizes_are_synthesised, equal_sizes_share_a_synthesis),
+    *(sub_groups_have_schedules_of_their_own, averages_are_passed_on, futures_have_callbacks),
+    *(calls_overlap_in_order, objects_travel, gradients_flow_through_leaves),
+    *(tensor_parallel_layers_train, strict_groups_refuse_the_inner_one),
+    *(wrong_options_are_refused, explanations_are_tables),
+)
+
+if __name__ == "__main__":
+    for each in CHECKS:
+        try:
+            each()
+        except Exception:  # noqa: BLE001, the test reads which check failed
+            traceback.print_exc()
+            say("failed", each.__name__)
+        else:
+            say("passed", each.__name__)
+    dist.barrier()
+    dist.destroy_process_group()
