@@ -9,37 +9,70 @@ from teccl.construct.insertion import refusal
 from teccl.construct.instance import Instance
 from teccl.construct.recreate import recreate
 from teccl.replay import simulate
+from teccl.timegrid import TimeGrid
 
 
-def check_random(seed: int) -> bool:
-    """Improve the plan of another construction; whether it could be read."""
+def check_random(seed: int, *, on_grid: bool = False) -> bool:
+    """Improve the plan of another construction; whether it became earlier."""
     problem = random_problem(seed)
-    instance = Instance.build(problem)
-    if refusal(instance) is not None:
+    grid = TimeGrid.build(problem) if on_grid and len(problem.chunks.sizes) == 1 else None
+    instance = Instance.build(problem, grid)
+    limited_sums = problem.has_reductions and problem.buffer is not None
+    if refusal(instance) is not None or limited_sums or len(problem.chunks) > 200:
         return False
     known = best_plan(instance, level="quick")
-    found = recreate(instance, known, target=0, seed=seed, budget=10**5)
-    before = simulate(verified(instance, known)).finish_ps
-    after = simulate(verified(instance, found)).finish_ps
-    assert after <= before
+    found = recreate(instance, known, target=0, seed=seed, budget=10**6)
+    if grid is None:
+        before = simulate(verified(instance, known)).finish_ps
+        assert simulate(verified(instance, found)).finish_ps <= before
+    else:
+        verified(instance, found)
+        assert found.finish <= known.finish
     return found is not known
 
 
-def test_random_plans_become_no_worse() -> None:
+@pytest.mark.parametrize("on_grid", [False, True])
+def test_random_plans_become_no_worse(on_grid: bool) -> None:
     """Plans of all kinds on random networks come back verified and no later; some are earlier."""
-    assert sum(check_random(seed) for seed in range(30)) >= 5
+    assert sum(check_random(seed, on_grid=on_grid) for seed in range(30)) >= 3
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(30, 300))
 def test_many_random_plans_become_no_worse(seed: int) -> None:
     """More of the same."""
-    check_random(seed)
+    check_random(seed, on_grid=seed % 3 == 0)
 
 
 def test_the_same_seed_gives_the_same_plan() -> None:
     """Two runs with one seed are equal row by row."""
     made = make_instance("dgx1", "alltoall", "64KB")
     plan = last_plan(made)
-    one, two = (recreate(made, plan, target=0, seed=3, budget=10**5) for _ in range(2))
+    one, two = (recreate(made, plan, target=0, seed=3, budget=10**6) for _ in range(2))
     assert one.rows.tolist() == two.rows.tolist()
+
+
+def test_a_bad_order_is_mended() -> None:
+    """An exchange on a ring of four that takes 16 us comes down to the 11 us of two hops."""
+    made = make_instance("ring:gpus=4", "alltoall", "1MB")
+    plan = last_plan(made, budget=1)
+    assert plan.finish > 11_000_000
+    assert recreate(made, plan, target=0, seed=0, budget=10**6).finish == 11_000_000
+
+
+def test_a_plan_that_meets_its_bound_stays() -> None:
+    """With nothing to gain the plan itself comes back."""
+    made = make_instance("ring:gpus=4", "alltoall", "1MB")
+    plan = last_plan(made)
+    assert recreate(made, plan, target=plan.finish, seed=0, budget=10**6) is plan
+
+
+def test_sums_are_improved_backwards() -> None:
+    """A ReduceScatter whose transfers wait for no reason is made as short as insertion makes it."""
+    made = make_instance("dgx1", "reducescatter", "1MB")
+    plan = last_plan(made)
+    slow = last_plan(made, budget=1)
+    found = recreate(made, slow, target=0, seed=0, budget=10**6)
+    assert found.finish <= plan.finish
+    assert found.reduce is not None
+    verified(made, found)

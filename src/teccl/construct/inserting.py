@@ -6,183 +6,33 @@ goes on. What was found before a booking may be outdated by it, but only be too 
 looked at again when its turn comes.
 """
 
-from typing import NamedTuple
-
 import numba as nb
 import numpy as np
-import numpy.typing as npt
 
-from teccl.construct.timetable import (
-    NEVER,
-    Records,
-    book,
-    earliest,
-    has_room,
-    is_free,
-    length_from,
-    record,
+from teccl.construct.labels import (
+    BLINK,
+    FAN_INTO,
+    FAN_LEAD,
+    FAN_OUT,
+    HOLDER,
+    PASSED,
+    UNSEEN,
+    begin_job,
+    clean,
+    close_node,
+    draw,
+    forget,
+    mark_passage,
+    open_node,
 )
+from teccl.construct.limited import book_waits, insert_limited
+from teccl.construct.timetable import NEVER, book, earliest, has_room, inner, is_free, length_from
 
-IntArray = npt.NDArray[np.int64]
-
-# What a node is to the chunk that is being inserted.
-_UNSEEN, _OPEN, _PASSED, _HOLDER = 0, 1, 2, 3
-# Lists of routes in `Network.fan`.
-_OUT, _INTO, _LEAD = 0, 1, 2
-# One candidate in so many is overlooked where the search is to vary.
-BLINK = 100
+# Elementary steps of looking at a route.
+_TRY = 4
 
 
-# Columns of the tables, see `timetable`.
-JOB = record("size", "source", "want")
-SOURCE = record("node", "ready")
-ROW = record("route", "start", "head", "shared")
-END = record("count", "finish")
-LABEL = record(
-    "state",
-    "key",
-    "arrival",
-    "spent",
-    "via",
-    "begin",
-    "head",
-    "shared",
-    "stamp",
-    "heap",
-    "place",
-    "wanted",
-)
-
-
-class Jobs(NamedTuple):
-    """What is to be delivered; each is one chunk, or one copy of it where nobody copies.
-
-    Parameters
-    ----------
-    job
-        Which of the chunk sizes it has, its first source and first destination. One more marks
-        the end.
-    source
-        Nodes that hold it and from when on.
-    want
-        Nodes that want it and do not hold it.
-    """
-
-    job: Records
-    source: Records
-    want: IntArray
-
-
-class Rows(NamedTuple):
-    """Where each job travels.
-
-    Parameters
-    ----------
-    row
-        Per job, its routes with their starts, each behind the one that feeds it; the row whose
-        passage it belongs to, itself for its own; links that are that one's too.
-    end
-        Per job, how many routes it takes, and its last arrival.
-    """
-
-    row: Records
-    end: Records
-
-
-class Labels(NamedTuple):
-    """How the search reaches each node; scratch space, clean between insertions.
-
-    Parameters
-    ----------
-    node
-        Whether it is unseen, open, passed or a holder; what it costs, when the chunk is there, and
-        the price of the way from the last holder; the route that leads there, as in `Rows`; how
-        many routes were booked when that was found; whether it wants the chunk. Open nodes are in
-        a heap, with the place of each. One more holds the size of the heap.
-    used
-        Per link into a switch, the row of the job's passage over it, -1 for none.
-    """
-
-    node: Records
-    used: IntArray
-
-
-def empty_labels(num_nodes: int, num_links: int) -> Labels:
-    """Return clean scratch space."""
-    node = np.zeros(num_nodes + 1, dtype=LABEL)
-    node["key"], node["place"] = NEVER, -1
-    return Labels(node=node, used=np.full(num_links, -1, dtype=np.int64))
-
-
-def empty_rows(num_jobs: int, most: int) -> Rows:
-    """Return rows for jobs that travel nowhere yet, with room for so many each."""
-    return Rows(row=np.zeros((num_jobs, most), dtype=ROW), end=np.zeros(num_jobs, dtype=END))
-
-
-@nb.njit(cache=True, nogil=True)
-def draw(random, count):
-    """Return a number below a count and move the generator on (xorshift)."""
-    x = random[0]
-    x ^= x << np.uint64(13)
-    x ^= x >> np.uint64(7)
-    x ^= x << np.uint64(17)
-    random[0] = x
-    return np.int64(x >> np.uint64(2)) % count
-
-
-@nb.njit(cache=True, nogil=True)
-def _sift(nodes, i):
-    """Move the open node at a place of the heap to where its key belongs."""
-    size, node = nodes[len(nodes) - 1].heap, nodes[i].heap
-    key = nodes[node].key
-    while i > 0 and nodes[nodes[(i - 1) // 2].heap].key > key:
-        above = nodes[(i - 1) // 2].heap
-        nodes[i].heap = above
-        nodes[above].place = i
-        i = (i - 1) // 2
-    while 2 * i + 1 < size:
-        child = 2 * i + 1
-        if child + 1 < size and nodes[nodes[child + 1].heap].key < nodes[nodes[child].heap].key:
-            child += 1
-        below = nodes[child].heap
-        if nodes[below].key >= key:
-            break
-        nodes[i].heap = below
-        nodes[below].place = i
-        i = child
-    nodes[i].heap = node
-    nodes[node].place = i
-
-
-@nb.njit(cache=True, nogil=True)
-def _open(nodes, node):
-    """Put a node in its place among the open ones after its key has changed."""
-    if nodes[node].place < 0:
-        i = nodes[len(nodes) - 1].heap
-        nodes[i].heap = node
-        nodes[node].place = i
-        nodes[len(nodes) - 1].heap += 1
-    nodes[node].state = _OPEN
-    _sift(nodes, nodes[node].place)
-
-
-@nb.njit(cache=True, nogil=True)
-def _close(nodes, node, state):
-    """Take a node out of the open ones and note what it is from now on."""
-    nodes[node].state = state
-    i = nodes[node].place
-    if i < 0:
-        return
-    nodes[node].place = -1
-    nodes[len(nodes) - 1].heap -= 1
-    last = nodes[nodes[len(nodes) - 1].heap].heap
-    if last != node:
-        nodes[i].heap = last
-        nodes[last].place = i
-        _sift(nodes, i)
-
-
-@nb.njit(cache=True, nogil=True)
+@inner
 def _reach(nodes, node, key, arrival, spent, route, begin, head, shared, stamp):
     """Note a better way to a node."""
     label = nodes[node]
@@ -194,19 +44,19 @@ def _reach(nodes, node, key, arrival, spent, route, begin, head, shared, stamp):
     label.head = head
     label.shared = shared
     label.stamp = stamp
-    _open(nodes, node)
+    open_node(nodes, node)
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def _try_route(net, table, nodes, size, route, goal, stamp, work):
     """Offer the node at the end of a route the way over it, a passage of its own."""
     way = net.route[size, route]
     spent = way.price
-    if nodes[way.src].state != _HOLDER:
+    if nodes[way.src].state != HOLDER:
         spent += nodes[way.src].spent
     ahead = net.distance[size, way.dst, goal] if goal >= 0 else 0
     least = nodes[way.src].arrival + way.length + spent + ahead
-    work[0] += 1
+    work[0] += _TRY
     if least >= nodes[way.dst].key or (goal >= 0 and least >= nodes[goal].key):
         return
     begin = earliest(net, table, route, size, nodes[way.src].arrival, work)
@@ -216,7 +66,7 @@ def _try_route(net, table, nodes, size, route, goal, stamp, work):
         _reach(nodes, way.dst, key, arrival, spent, route, begin, -1, 0, stamp)
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def _common_links(net, rows, job, route, head):
     """Links that a route shares with a passage of the job from its start; 0 if it may not join.
 
@@ -245,14 +95,14 @@ def _common_links(net, rows, job, route, head):
     return common
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def _try_join(net, table, labels, rows, job, size, route, goal, stamp, work):
     """Offer the node at the end of a route a branch of the passage over its first link."""
     way, nodes = net.route[size, route], labels.node
     head = labels.used[net.hop[way.hop].link]
     begin = rows.row[job, head].start
     ahead = net.distance[size, way.dst, goal] if goal >= 0 else 0
-    work[0] += 1
+    work[0] += _TRY
     if begin + way.length + ahead >= nodes[way.dst].key:
         return
     shared = _common_links(net, rows, job, route, head)
@@ -270,37 +120,37 @@ def _try_join(net, table, labels, rows, job, size, route, goal, stamp, work):
         _reach(nodes, way.dst, key, arrival, spent, route, begin, head, shared, stamp)
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def _leave(net, table, nodes, size, node, goal, stamp, blink, random, work):
     """Offer everyone whom a node reaches the way over it; straight to the goal first."""
     for turn in range(2 if goal >= 0 else 1):
-        for i in range(net.fan_start[_OUT, node], net.fan_start[_OUT, node + 1]):
+        for i in range(net.fan_start[FAN_OUT, node], net.fan_start[FAN_OUT, node + 1]):
             route = net.fan[i]
             end = net.route[size, route].dst
             if goal >= 0 and (end == goal) != (turn == 0):
                 continue
-            if nodes[end].state == _HOLDER or (blink and draw(random, BLINK) == 0):
+            if nodes[end].state == HOLDER or (blink and draw(random, BLINK) == 0):
                 continue
             _try_route(net, table, nodes, size, route, goal, stamp, work)
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def _look_again(net, table, labels, rows, job, size, node, goal, stamp, work):
     """Find the best way to a node once more, from all that hold or pass the chunk."""
     nodes = labels.node
     nodes[node].key = NEVER
-    for i in range(net.fan_start[_INTO, node], net.fan_start[_INTO, node + 1]):
+    for i in range(net.fan_start[FAN_INTO, node], net.fan_start[FAN_INTO, node + 1]):
         route = net.fan[i]
         state = nodes[net.route[size, route].src].state
-        if state in (_HOLDER, _PASSED):
+        if state in (HOLDER, PASSED):
             _try_route(net, table, nodes, size, route, goal, stamp, work)
         if labels.used[net.hop[net.route[size, route].hop].link] >= 0:
             _try_join(net, table, labels, rows, job, size, route, goal, stamp, work)
     if nodes[node].key == NEVER:
-        _close(nodes, node, _UNSEEN)
+        close_node(nodes, node, UNSEEN)
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def _is_current(net, table, nodes, size, node, stamp, work):
     """Whether a node's way is still as it was found."""
     label = nodes[node]
@@ -312,16 +162,7 @@ def _is_current(net, table, nodes, size, node, stamp, work):
     return True
 
 
-@nb.njit(cache=True, nogil=True)
-def _mark_passage(net, labels, route, row):
-    """Note the row of a passage into a switch that others may join."""
-    link = net.hop[net.route[0, route].hop].link
-    is_joined = net.fan_start[_LEAD, link] < net.fan_start[_LEAD, link + 1]
-    if is_joined and labels.used[link] < 0:
-        labels.used[link] = row
-
-
-@nb.njit(cache=True, nogil=True)
+@inner
 def _book_way(net, table, labels, rows, job, size, way, count):
     """Book the way to a node, first route first; its nodes hold the chunk now."""
     end = rows.end[job]
@@ -333,14 +174,14 @@ def _book_way(net, table, labels, rows, job, size, way, count):
         row.shared = label.shared
         book(net, table, label.via, label.shared, size, label.begin, job, True)
         if label.head < 0:
-            _mark_passage(net, labels, label.via, end.count)
+            mark_passage(net, labels, label.via, end.count)
         end.count += 1
         end.finish = max(end.finish, label.arrival)
-        _close(labels.node, way[k], _HOLDER)
+        close_node(labels.node, way[k], HOLDER)
         label.key = 0
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def _go_on(net, table, labels, rows, job, size, first, goal, blink, random, work):
     """Search on from the rows from `first` on: from their ends, and from their passages."""
     stamp = rows.end[job].count
@@ -350,81 +191,30 @@ def _go_on(net, table, labels, rows, job, size, first, goal, blink, random, work
         _leave(net, table, labels.node, size, end, goal, stamp, blink, random, work)
         link = net.hop[net.route[size, route].hop].link
         if labels.used[link] >= 0:
-            for i in range(net.fan_start[_LEAD, link], net.fan_start[_LEAD, link + 1]):
+            for i in range(net.fan_start[FAN_LEAD, link], net.fan_start[FAN_LEAD, link + 1]):
                 other = net.fan[i]
-                if labels.node[net.route[size, other].dst].state != _HOLDER:
+                if labels.node[net.route[size, other].dst].state != HOLDER:
                     _try_join(net, table, labels, rows, job, size, other, goal, stamp, work)
 
 
-@nb.njit(cache=True, nogil=True)
-def _forget(nodes):
-    """Forget all that is not held."""
-    for node in range(len(nodes) - 1):
-        if nodes[node].state != _HOLDER:
-            nodes[node].state = _UNSEEN
-            nodes[node].key = NEVER
-            nodes[node].place = -1
-    nodes[len(nodes) - 1].heap = 0
-
-
-@nb.njit(cache=True, nogil=True)
-def _clean(net, labels, rows, job):
-    """Leave the scratch space as it was found."""
-    for node in range(len(labels.node) - 1):
-        labels.node[node].state = _UNSEEN
-        labels.node[node].wanted = 0
-    _forget(labels.node)
-    for row in range(rows.end[job].count):
-        labels.used[net.hop[net.route[0, rows.row[job, row].route].hop].link] = -1
-
-
-@nb.njit(cache=True, nogil=True)
-def _hold(nodes, node, time):
-    """Note that a node holds the chunk from a time on."""
-    nodes[node].state = _HOLDER
-    nodes[node].arrival = time
-    nodes[node].key = 0
-
-
-@nb.njit(cache=True, nogil=True)
-def _begin(net, jobs, labels, rows, job):
-    """Mark who holds and who wants a job and what is booked of it; returns how many want it."""
-    nodes, left = labels.node, 0
-    for i in range(jobs.job[job].want, jobs.job[job + 1].want):
-        nodes[jobs.want[i]].wanted = 1
-        left += 1
-    for i in range(jobs.job[job].source, jobs.job[job + 1].source):
-        _hold(nodes, jobs.source[i].node, jobs.source[i].ready)
-    size = jobs.job[job].size
-    for i in range(rows.end[job].count):
-        row = rows.row[job, i]
-        node = net.route[size, row.route].dst
-        _hold(nodes, node, row.start + length_from(net, row.route, size, row.start))
-        left -= nodes[node].wanted
-        nodes[node].wanted = 0
-        if row.head == i:
-            _mark_passage(net, labels, row.route, i)
-    return left
-
-
-@nb.njit(cache=True, nogil=True)
+@inner
 def _from_holders(net, jobs, table, labels, rows, job, goal, blink, random, work):
     """Begin the search at all that hold the chunk."""
-    size, stamp = jobs.job[job].size, rows.end[job].count
+    size, stamp = jobs.job[job].size_index, rows.end[job].count
     for i in range(jobs.job[job].source, jobs.job[job + 1].source):
         node = jobs.source[i].node
         _leave(net, table, labels.node, size, node, goal, stamp, blink, random, work)
     _go_on(net, table, labels, rows, job, size, 0, goal, blink, random, work)
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def _way_to(net, table, nodes, size, node, way, stamp, work):
     """List the nodes from one back to the first that no holder reaches; returns how many.
 
     None if something on the way has become later since it was found.
     """
     count = 0
-    while nodes[node].state != _HOLDER:
+    while nodes[node].state != HOLDER:
         way[count] = node
         if not _is_current(net, table, nodes, size, node, stamp, work):
             return 0
@@ -438,15 +228,17 @@ def _way_to(net, table, nodes, size, node, way, stamp, work):
     return count
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def insert(net, jobs, table, labels, rows, job, blink, random, work):
     """Insert what is left of a job; whether all who want it are served.
 
     What a job has in `rows` already is booked and stays. With `blink` some ways are overlooked at
     random.
     """
-    size, nodes = jobs.job[job].size, labels.node
-    left = _begin(net, jobs, labels, rows, job)
+    if net.buffer >= 0:
+        return insert_limited(net, jobs, table, labels, rows, job, blink, random, work)
+    size, nodes = jobs.job[job].size_index, labels.node
+    left = begin_job(net, jobs, labels, rows, job)
     # With one destination the search aims at it.
     goal = -1
     if left == 1:
@@ -458,7 +250,7 @@ def insert(net, jobs, table, labels, rows, job, blink, random, work):
     while left > 0:
         stamp = rows.end[job].count
         if is_again:
-            _forget(nodes)
+            forget(nodes)
             _from_holders(net, jobs, table, labels, rows, job, goal, blink, random, work)
             is_again = False
         if nodes[len(nodes) - 1].heap == 0:
@@ -471,7 +263,7 @@ def insert(net, jobs, table, labels, rows, job, blink, random, work):
         if not _is_current(net, table, nodes, size, node, stamp, work):
             _look_again(net, table, labels, rows, job, size, node, goal, stamp, work)
         elif not nodes[node].wanted:
-            _close(nodes, node, _PASSED)
+            close_node(nodes, node, PASSED)
             _leave(net, table, nodes, size, node, goal, stamp, blink, random, work)
         else:
             count = _way_to(net, table, nodes, size, node, way, stamp, work)
@@ -485,16 +277,25 @@ def insert(net, jobs, table, labels, rows, job, blink, random, work):
             left -= 1
             if left:
                 _go_on(net, table, labels, rows, job, size, stamp, goal, blink, random, work)
-    _clean(net, labels, rows, job)
+    clean(net, labels, rows, job)
     return left == 0
 
 
-@nb.njit(cache=True, nogil=True)
-def remove(net, jobs, table, rows, job):
-    """Cancel all bookings of a job."""
+@inner
+def book_job(net, jobs, table, rows, job, is_new):
+    """Book all that a job has in its rows, or cancel that."""
+    size = jobs.job[job].size_index
     for i in range(rows.end[job].count):
         row = rows.row[job, i]
-        book(net, table, row.route, row.shared, jobs.job[job].size, row.start, job, False)
+        book(net, table, row.route, row.shared, size, row.start, job, is_new)
+    if net.buffer > 0:
+        book_waits(net, table, rows, job, size, is_new)
+
+
+@inner
+def remove(net, jobs, table, rows, job):
+    """Cancel all bookings of a job and forget its rows."""
+    book_job(net, jobs, table, rows, job, False)
     rows.end[job].count = 0
     rows.end[job].finish = 0
 
@@ -524,7 +325,12 @@ def book_rows(net, jobs, table, rows, job, planned, work):
     """Book rows of a plan, sorted by job and start; whether all their times are free."""
     for i in range(len(job)):
         j = job[i]
-        size, route, start, shared = jobs.job[j].size, planned[i, 1], planned[i, 2], planned[i, 4]
+        size, route, start, shared = (
+            jobs.job[j].size_index,
+            planned[i, 1],
+            planned[i, 2],
+            planned[i, 4],
+        )
         if not is_free(net, table, route, shared, size, start, work):
             return False
         book(net, table, route, shared, size, start, j, True)
@@ -538,4 +344,6 @@ def book_rows(net, jobs, table, rows, job, planned, work):
         row.head = rows.row[j, end.count - 1].head if is_branch else end.count
         end.count += 1
         end.finish = max(end.finish, start + length_from(net, route, size, start))
+        if net.buffer > 0 and (i + 1 == len(job) or job[i + 1] != j):
+            book_waits(net, table, rows, j, size, True)
     return True

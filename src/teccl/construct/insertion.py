@@ -15,11 +15,12 @@ import numpy.typing as npt
 from teccl.construct.instance import Instance, IntArray, Routes, concatenated_ranges, starts_of
 from teccl.construct.passages import may_join
 from teccl.construct.plan import Plan
+from teccl.construct.turned import is_turnable, turned_instance, turned_plan
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.units import PICOSECONDS
 
 if TYPE_CHECKING:
-    from teccl.construct.inserting import Jobs, Rows
+    from teccl.construct.labels import Jobs, Rows
     from teccl.construct.timetable import Network, Records
 
 FloatArray = npt.NDArray[np.float64]
@@ -41,6 +42,8 @@ class Workshop:
         What is to be scheduled; see `refusal`.
     seed
         Of all random choices.
+    single
+        Whether no GPU may receive a chunk twice, even where it cannot wait there.
 
     Attributes
     ----------
@@ -48,16 +51,18 @@ class Workshop:
         Elementary steps so far: looks at a booking or a route.
     """
 
-    def __init__(self, instance: Instance, *, seed: int = 0) -> None:
-        from teccl.construct.inserting import empty_labels, empty_rows
+    def __init__(self, instance: Instance, *, seed: int = 0, single: bool = False) -> None:
+        from teccl.construct.labels import empty_labels, empty_rows
         from teccl.construct.timetable import empty_timetable
 
         topology = instance.problem.topology
         self.instance = instance
-        self.net = _network(instance)
+        self.net = _network(instance, single=single)
         self.jobs, self.chunk = _jobs(instance)
-        self.table = empty_timetable(instance.num_resources, FIRST_ROOM)
-        self.labels = empty_labels(topology.num_nodes, topology.num_links)
+        buffers = 0 if instance.problem.buffer is None else topology.num_nodes
+        self.table = empty_timetable(instance.num_resources + buffers, FIRST_ROOM)
+        longest = 2 * _diameter(self.net) if buffers else 0
+        self.labels = empty_labels(topology.num_nodes, topology.num_links, longest=longest)
         self.rows = empty_rows(len(self.chunk), self._most_rows())
         self.random = np.array([_scrambled(seed)], dtype=np.uint64)
         self.steps = np.zeros(1, dtype=np.int64)
@@ -66,8 +71,10 @@ class Workshop:
         self.more = max([1, *(shares.count(name) for name in topology.shared)])
 
     def _most_rows(self) -> int:
-        """Return how many routes a job may take: one into each GPU at most."""
+        """Return how many routes a job may take: one into each GPU, more where it cannot wait."""
         wants = int(np.diff(self.jobs.job["want"]).max(initial=0))
+        if self.net.buffer >= 0:
+            return wants * 2 * _diameter(self.net)
         return min(self.instance.problem.topology.num_gpus, wants + 4 * _diameter(self.net))
 
     @property
@@ -138,7 +145,7 @@ class Workshop:
         """Return for how long each resource is held."""
         job, row = _taken(self.rows)
         rows = self.rows.row[job, row]
-        size, route = self.jobs.job["size"][job], rows["route"]
+        size, route = self.jobs.job["size_index"][job], rows["route"]
         hop = self.net.route["hop"][0][route] + rows["shared"]
         low, high = self.net.hop["entry"][hop], self.net.route["entry"][0][route + 1]
         entry = self.net.entry[np.repeat(size, high - low), concatenated_ranges(low, high)]
@@ -175,10 +182,10 @@ def _taken(rows: "Rows") -> tuple[IntArray, IntArray]:
 def refusal(instance: Instance) -> str | None:
     """Say why insertion does not serve an instance; None if it does."""
     problem = instance.problem
-    if problem.chunks.reduce.any():
-        return "sums are made by reversal"
-    if problem.buffer is not None:
-        return "buffers are limited"
+    if problem.chunks.reduce.any() and not is_turnable(instance):
+        return "sums cannot be turned round"
+    if problem.buffer is not None and instance.grid is not None:
+        return "buffers are limited on a grid"
     if problem.topology.has_profiles:
         if instance.grid is not None:
             return "rates change on a grid"
@@ -187,7 +194,9 @@ def refusal(instance: Instance) -> str | None:
     return None
 
 
-def inserted_plans(instance: Instance, *, target: int, seed: int, budget: int) -> Iterator[Plan]:
+def inserted_plans(
+    instance: Instance, *, target: int, seed: int, budget: int, single: bool = False
+) -> Iterator[Plan]:
     """Yield plans made by inserting all chunks in several orders, each better than those before.
 
     Parameters
@@ -200,10 +209,18 @@ def inserted_plans(instance: Instance, *, target: int, seed: int, budget: int) -
         Of all random choices.
     budget
         Elementary steps after which no further pass is begun.
+    single
+        Whether no GPU may receive a chunk twice, even where chunks cannot wait.
     """
     if refusal(instance) is not None:
         return
-    shop = Workshop(instance, seed=seed)
+    if instance.problem.has_reductions:
+        copies = inserted_plans(
+            turned_instance(instance), target=target, seed=seed, budget=budget, single=True
+        )
+        yield from (turned_plan(instance, plan) for plan in copies)
+        return
+    shop = Workshop(instance, seed=seed, single=single)
     alone = shop.alone()
     if alone is None:
         return
@@ -259,7 +276,7 @@ def _scrambled(seed: int) -> int:
 
 def _jobs(instance: Instance) -> tuple["Jobs", IntArray]:
     """Return what is to be delivered and the chunk of each."""
-    from teccl.construct.inserting import JOB, SOURCE, Jobs
+    from teccl.construct.labels import JOB, SOURCE, Jobs
 
     problem, table = instance.problem, instance.problem.chunks
     sources = [nodes.tolist() for nodes in table.sets]
@@ -276,7 +293,7 @@ def _jobs(instance: Instance) -> tuple["Jobs", IntArray]:
     job = np.zeros(len(chunk) + 1, dtype=JOB)
     job["source"], job["want"] = source_start, want_start
     if instance.grid is None:
-        job["size"][:-1] = table.size_index[chunk]
+        job["size_index"][:-1] = table.size_index[chunk]
     held = np.zeros(len(source), dtype=SOURCE)
     held["node"], held["ready"] = source, instance.ready[table.tenant[chunk[owner]], source]
     return Jobs(job=job, source=held, want=want), chunk
@@ -289,7 +306,7 @@ def _packed(lists: list[list[int]]) -> tuple[IntArray, IntArray]:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), values
 
 
-def _network(instance: Instance) -> "Network":
+def _network(instance: Instance, *, single: bool) -> "Network":
     """Return an instance's routes as the kernels take them."""
     from teccl.construct.timetable import Network
 
@@ -312,6 +329,8 @@ def _network(instance: Instance) -> "Network":
         **_fans(instance),
         distance=_distances(routes.src, routes.dst, length, topology.num_nodes),
         **(steps or _no_steps()),
+        buffer=-1 if problem.buffer is None else problem.buffer,
+        single=single,
     )
 
 

@@ -9,6 +9,7 @@ from teccl.construct.instance import Instance, IntArray
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.realise import realise
 from teccl.construct.tasks import tasks_of_plan
+from teccl.construct.turned import turned_instance, turned_plan
 
 # Jobs that are taken out at once, at most.
 MOST_REMOVED = 10
@@ -18,7 +19,9 @@ EXPONENT = 40.0
 HEATS = (3e-3, 3e-5)
 
 
-def recreate(instance: Instance, plan: Plan, *, target: int, seed: int, budget: int) -> Plan:
+def recreate(
+    instance: Instance, plan: Plan, *, target: int, seed: int, budget: int, single: bool = False
+) -> Plan:
     """Return a plan at least as good as a given one.
 
     Parameters
@@ -33,18 +36,29 @@ def recreate(instance: Instance, plan: Plan, *, target: int, seed: int, budget: 
         Of all random choices.
     budget
         Elementary steps that are made.
+    single
+        Whether no GPU may receive a chunk twice, even where chunks cannot wait.
     """
     if refusal(instance) is not None:
         return plan
-    shop = Workshop(instance, seed=seed)
-    if not load_plan(shop, plan):
+    known = exactly_timed(instance, plan)
+    if instance.problem.has_reductions:
+        # Contributions that come together in a switch are beyond what a calendar knows.
+        if plan.rows[:, 4].any():
+            return plan
+        part = turned_instance(instance)
+        copies = turned_plan(part, known)
+        found = recreate(part, copies, target=target, seed=seed, budget=budget, single=True)
+        return plan if found is copies else turned_plan(instance, found)
+    shop = Workshop(instance, seed=seed, single=single)
+    if not load_plan(shop, known):
         return plan
     return improved(shop, target=target, budget=budget, known=plan)
 
 
 def improved(shop: Workshop, *, target: int, budget: int, known: Plan) -> Plan:
     """Improve what a workshop holds and return the best plan."""
-    from teccl.construct.inserting import empty_rows
+    from teccl.construct.labels import empty_rows
     from teccl.construct.ruining import Run, Saved, improve
 
     start = shop.finish
@@ -80,16 +94,14 @@ def improved(shop: Workshop, *, target: int, budget: int, known: Plan) -> Plan:
     ):
         shop.enlarge()
     found = plan_of(shop, best)
-    return found if found.finish < known.finish else known
+    return found if found.finish < start else known
 
 
 def load_plan(shop: Workshop, plan: Plan) -> bool:
     """Book a plan in a workshop that holds nothing; whether its times fit the calendars."""
-    from teccl.construct.inserting import book_rows, empty_rows
+    from teccl.construct.inserting import book_rows
+    from teccl.construct.labels import empty_rows
 
-    if plan.reduce is not None and plan.reduce.any():
-        return False
-    plan = exactly_timed(shop.instance, plan)
     job = _jobs_of_rows(shop, plan)
     # Whatever feeds a row starts before it, and of a passage the row that shares nothing is first.
     order = np.lexsort((plan.rows[:, 4], plan.rows[:, 3], plan.rows[:, 2], job))

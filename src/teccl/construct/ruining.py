@@ -12,14 +12,17 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from teccl.construct.inserting import Rows, draw, insert, remove
-from teccl.construct.timetable import book, first_begin_above, has_room
+from teccl.construct.inserting import book_job, insert, remove
+from teccl.construct.labels import Rows, draw
+from teccl.construct.timetable import book, first_begin_above, has_room, inner, length_from
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
 # Tries to find another neighbour before fewer are taken out.
 _TRIES = 20
+# Elementary steps of taking a job out, or of booking it.
+_BOOK = 100
 
 
 class Saved(NamedTuple):
@@ -47,7 +50,7 @@ class Run(NamedTuple):
     numbers: IntArray
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def _copy_rows(source, i, target, j):
     target.end[j].count = source.end[i].count
     target.end[j].finish = source.end[i].finish
@@ -59,7 +62,7 @@ def _copy_rows(source, i, target, j):
         new.shared = old.shared
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def _restore(net, jobs, table, rows, saved, count):
     """Undo: book the saved rows of jobs in place of what they have."""
     for k in range(count):
@@ -67,12 +70,10 @@ def _restore(net, jobs, table, rows, saved, count):
     for k in range(count):
         job = saved.job[k]
         _copy_rows(saved.rows, k, rows, job)
-        for i in range(rows.end[job].count):
-            row = rows.row[job, i]
-            book(net, table, row.route, row.shared, jobs.job[job].size, row.start, job, True)
+        book_job(net, jobs, table, rows, job, True)
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def _late_job(power, random):
     """Choose a job, the more likely the higher its power."""
     left = power.sum() * (draw(random, 2**40) / 2.0**40)
@@ -83,12 +84,12 @@ def _late_job(power, random):
     return len(power) - 1
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def _neighbour(net, jobs, table, rows, job, random):
     """Choose a job that has a link before or after a given one, mostly the next to it."""
     if rows.end[job].count == 0:
         return job
-    size, row = jobs.job[job].size, rows.row[job, draw(random, rows.end[job].count)]
+    size, row = jobs.job[job].size_index, rows.row[job, draw(random, rows.end[job].count)]
     first = net.hop[net.route[size, row.route].hop + row.shared].entry
     entry = net.entry[size, first + draw(random, net.route[size, row.route + 1].entry - first)]
     who, count = table.who[entry.res], table.count[entry.res].who
@@ -100,7 +101,7 @@ def _neighbour(net, jobs, table, rows, job, random):
     return who[min(max(place, 0), count - 1)].job
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def _choose(net, jobs, table, rows, run, saved, most, random):
     """Choose the jobs to take out; returns how many."""
     saved.job[0] = _late_job(run.power, random)
@@ -120,7 +121,7 @@ def _choose(net, jobs, table, rows, run, saved, most, random):
     return count
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def _order(saved, count, alone, random):
     """Return the order in which to insert jobs again, by one of several keys."""
     kind = draw(random, 4)
@@ -135,11 +136,51 @@ def _order(saved, count, alone, random):
     return np.argsort(key)
 
 
-@nb.njit(cache=True, nogil=True)
-def _take_out(net, jobs, table, rows, saved, count):
+@inner
+def _prune(net, jobs, table, rows, job, first):
+    """Cancel one of a job's rows and all that it feeds, and close up the others.
+
+    Every node receives the chunk once, and rows stand behind those that feed them.
+    """
+    size, end = jobs.job[job].size_index, rows.end[job]
+    place = np.empty(end.count, dtype=np.int64)
+    count, finish = 0, 0
+    for i in range(end.count):
+        row = rows.row[job, i]
+        is_kept = i != first and (row.head == i or place[row.head] >= 0)
+        for k in range(first, i):
+            if place[k] < 0:
+                fed = net.route[size, rows.row[job, k].route].dst
+                is_kept = is_kept and fed != net.route[size, row.route].src
+        place[i] = count if is_kept else -1
+        count += is_kept
+    for i in range(first, end.count):
+        if place[i] < 0:
+            row = rows.row[job, i]
+            book(net, table, row.route, row.shared, size, row.start, job, False)
+    for i in range(end.count):
+        row = rows.row[job, i]
+        if place[i] >= 0:
+            new = rows.row[job, place[i]]
+            new.route = row.route
+            new.start = row.start
+            new.head = place[row.head]
+            new.shared = row.shared
+            finish = max(finish, row.start + length_from(net, row.route, size, row.start))
+    end.count = count
+    end.finish = finish
+
+
+@inner
+def _take_out(net, jobs, table, rows, saved, count, random):
+    """Save jobs and take them out, some of them only in part."""
     for k in range(count):
-        _copy_rows(rows, saved.job[k], saved.rows, k)
-        remove(net, jobs, table, rows, saved.job[k])
+        job = saved.job[k]
+        _copy_rows(rows, job, saved.rows, k)
+        if net.buffer < 0 and rows.end[job].count > 1 and draw(random, 2) == 0:
+            _prune(net, jobs, table, rows, job, draw(random, rows.end[job].count))
+        else:
+            remove(net, jobs, table, rows, job)
 
 
 @nb.njit(cache=True, nogil=True)
@@ -173,7 +214,7 @@ def improve(
         if not has_room(table, more * most):
             return False
         count = _choose(net, jobs, table, rows, run, saved, most, random)
-        _take_out(net, jobs, table, rows, saved, count)
+        _take_out(net, jobs, table, rows, saved, count, random)
         is_served = True
         for k in _order(saved, count, alone, random):
             job = saved.job[k]
@@ -184,7 +225,7 @@ def improve(
         for k in range(count):
             job = saved.job[k]
             gained += run.power[job] - (rows.end[job].finish / reference) ** exponent
-        work[0] += 4 * count + len(run.power) // 4
+        work[0] += _BOOK * count + len(run.power)
         # Temperatures fall evenly on a logarithmic scale.
         heat = heats[0] * (heats[1] / heats[0]) ** (work[0] / budget)
         luck = -np.log((1 + draw(random, 2**40)) / 2.0**40)
