@@ -7,8 +7,8 @@ import numpy as np
 
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray
-from teccl.construct.multicasts import multicast_plans
-from teccl.construct.params import NEVER
+from teccl.construct.multicasts import greedy_work, multicast_plans
+from teccl.construct.params import NEVER, STEPS
 from teccl.construct.plan import Plan
 from teccl.construct.restricted import rigid_plans
 from teccl.construct.reversal import can_reverse, reducing_switches
@@ -19,10 +19,11 @@ from teccl.problem import ChunkTable, Problem
 
 
 class Construction(NamedTuple):
-    """A way to construct plans, and the instances that it serves."""
+    """A way to construct plans, the instances that it serves, and what one run of it takes."""
 
     name: str
     serves: Callable[[Instance], bool]
+    work: Callable[[Instance], int]
     plans: Callable[[Instance, Goal], Iterator[Plan]]
 
 
@@ -34,15 +35,37 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
     for construction in CONSTRUCTIONS:
         if not construction.serves(instance):
             continue
+        if best < NEVER and not tied and not goal.is_worth(best, construction.work(instance)):
+            continue
         for plan in construction.plans(instance, goal):
             if plan.finish < best or (tied and plan.finish == best):
                 best = plan.finish
                 yield plan
             if best <= goal.target and not tied:
                 return
-        is_worth_more = goal.is_worth(best, routing_work(instance.problem))
-        if best < NEVER and not is_worth_more and not tied:
-            return
+
+
+def _inserts(instance: Instance) -> bool:
+    from teccl.construct.insertion import refusal
+
+    return refusal(instance) is None
+
+
+def insertion_work(instance: Instance) -> int:
+    """Units of inserting every chunk once."""
+    from teccl.construct.insertion import estimated_work
+
+    return estimated_work(instance) // STEPS
+
+
+def insertion_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield plans made by inserting chunk after chunk where it arrives soonest."""
+    from teccl.construct.insertion import inserted_plans
+
+    work = insertion_work(instance)
+    goal.begin(work)
+    budget = STEPS * max(work, goal.allowance - goal.spent)
+    yield from inserted_plans(instance, target=goal.target, seed=goal.seed, budget=budget)
 
 
 def _limits_buffers(instance: Instance) -> bool:
@@ -96,11 +119,12 @@ def _goal_sets(table: ChunkTable) -> list[IntArray]:
 
 
 CONSTRUCTIONS = [
-    Construction("no waiting", _limits_buffers, rigid_plans),
-    Construction("separate copies", _lacks_copies, separate_plans),
-    Construction("multicast", _multicasts, multicast_plans),
-    Construction("in-network sums", _allreduces_in_switches, in_network_plans),
-    Construction("both halves", _allreduces, composed_plans),
-    Construction("reversed multicast", _reduces, reduction_plans),
-    Construction("route first", _is_free, routed_plans),
+    Construction("multicast", _multicasts, greedy_work, multicast_plans),
+    Construction("in-network sums", _allreduces_in_switches, greedy_work, in_network_plans),
+    Construction("both halves", _allreduces, greedy_work, composed_plans),
+    Construction("reversed multicast", _reduces, greedy_work, reduction_plans),
+    Construction("route first", _is_free, routing_work, routed_plans),
+    Construction("separate copies", _lacks_copies, routing_work, separate_plans),
+    Construction("insertion", _inserts, insertion_work, insertion_plans),
+    Construction("no waiting", _limits_buffers, routing_work, rigid_plans),
 ]

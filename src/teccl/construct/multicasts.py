@@ -41,6 +41,12 @@ def multicast_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
                 yield plan
 
 
+def greedy_work(instance: Instance) -> int:
+    """Units of one greedy run."""
+    units = SWITCHED_UNITS if instance.problem.topology.num_switches else GREEDY_UNITS
+    return units * num_deliveries(instance.problem)
+
+
 def _symmetric(instance: Instance, goal: Goal, best: int) -> Iterator[Plan]:
     """Yield plans made in the quotient; every other run is thrifty."""
     if not is_symmetric_demand(instance.problem, Collective.ALLGATHER):
@@ -94,8 +100,7 @@ def _variants(instance: Instance) -> list[_Variant]:
 
 def _greedy(instance: Instance, goal: Goal, best: int) -> Iterator[Plan]:
     """Yield greedy plans: of every variant, then with other seeds of those that came near."""
-    units = SWITCHED_UNITS if instance.problem.topology.num_switches else GREEDY_UNITS
-    work = units * num_deliveries(instance.problem)
+    work = greedy_work(instance)
     if not goal.is_worth(best, work):
         return
     tables, variants = Tables.build(instance), _variants(instance)

@@ -24,6 +24,8 @@ LARGE_PART: Final = 16
 POLISH_PART: Final = 16
 # Units of any run, however small.
 RUN_UNITS: Final = 500
+# Elementary steps of insertion on calendars for a unit.
+STEPS: Final = 25
 # Units for each transfer: a greedy run, one through switches, laying it in a tree, laying it as a
 # path, scheduling it by one key, re-timing and judging it, making it in plain Python (scale).
 GREEDY_UNITS: Final = 1

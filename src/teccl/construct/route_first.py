@@ -36,23 +36,22 @@ from teccl.construct.tasks import (
 from teccl.construct.trees import laid_plan
 from teccl.demand import Collective
 from teccl.footprint import num_deliveries
-from teccl.problem import Problem
 
 # Price of time and steepness of the price of load with which ways are laid, one after the other.
 LAYINGS = (*((price, STEEPNESS) for price in TIME_PRICES), (1.0, 0.0))
 
 
-def routing_work(problem: Problem) -> int:
+def routing_work(instance: Instance) -> int:
     """Units of laying ways for all deliveries and of scheduling them by one key."""
-    table = problem.chunks
+    table = instance.problem.chunks
     is_exchange = all(len(table.sets[i]) == 1 for i in np.unique(table.destination_set))
     units = PATH_UNITS if is_exchange and not table.reduce.any() else TREE_UNITS
-    return (units + LISTING_UNITS) * num_deliveries(problem)
+    return (units + LISTING_UNITS) * num_deliveries(instance.problem)
 
 
 def routed_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield plans from balanced trees and paths, scheduled in several orders."""
-    best, work = NEVER, routing_work(instance.problem)
+    best, work = NEVER, routing_work(instance)
     for plan in _routings(instance, goal):
         goal.begin(work)
         for listed in listed_plans(instance, plan, goal):

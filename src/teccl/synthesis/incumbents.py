@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 
 from teccl.construct.params import CHUNK_TOLERANCE
+from teccl.construct.plan import Plan
 from teccl.result import Attempt
 from teccl.schedule import Schedule
 from teccl.timegrid import TimeGrid
@@ -19,6 +20,8 @@ class Candidate:
     ----------
     epochs, grid
         Its length on a grid; the grid is given here where the schedule itself is on none.
+    plan
+        What a construction made it of, for those that go on from there.
     """
 
     schedule: Schedule
@@ -26,6 +29,7 @@ class Candidate:
     tenant_finish_ps: tuple[int, ...]
     epochs: int | None = None
     grid: TimeGrid | None = None
+    plan: Plan | None = None
 
     @property
     def length(self) -> int:

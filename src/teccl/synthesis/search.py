@@ -101,6 +101,14 @@ class Search:
             return True
         return work <= self.budget.left and not self.is_within(self.budget.price * work)
 
+    @property
+    def worthwhile(self) -> int:
+        """Units of work that the gap is worth, as far as they are left."""
+        if not self.incumbents or not self.target or not self.budget.price:
+            return self.budget.left
+        gap = self.incumbents.fastest / self.target - 1
+        return min(self.budget.left, int(gap / self.budget.price))
+
     def checkpoint(self) -> None:
         """End the search if a criterion says so.
 
@@ -138,7 +146,12 @@ class Search:
         self.report("bound", self.bound.certificate)
 
     def offer(
-        self, schedule: Schedule, *, epochs: int | None = None, grid: TimeGrid | None = None
+        self,
+        schedule: Schedule,
+        *,
+        epochs: int | None = None,
+        grid: TimeGrid | None = None,
+        plan: "Plan | None" = None,
     ) -> int:
         """Re-time a schedule and keep it if it is the best with its number of chunks.
 
@@ -152,6 +165,8 @@ class Search:
             Its length on the grid, for schedules that have one.
         grid
             The grid that `epochs` counts on, where the schedule is made of rates on it.
+        plan
+            What a construction made it of.
         """
         from teccl.replay import simulate
 
@@ -160,10 +175,15 @@ class Search:
         except ScheduleError as reason:
             # Our own schedules keep the rules; a user has done nothing wrong here.
             raise VerificationError(f"{schedule.method} made a wrong schedule: {reason}") from None
-        return self.offer_replay(replay, epochs=epochs, grid=grid)
+        return self.offer_replay(replay, epochs=epochs, grid=grid, plan=plan)
 
     def offer_replay(
-        self, replay: "Replay", *, epochs: int | None = None, grid: TimeGrid | None = None
+        self,
+        replay: "Replay",
+        *,
+        epochs: int | None = None,
+        grid: TimeGrid | None = None,
+        plan: "Plan | None" = None,
     ) -> int:
         """Offer a schedule whose times are as early as its order allows, as `offer` does others."""
         schedule = replay.schedule
@@ -173,6 +193,7 @@ class Search:
             tenant_finish_ps=tuple(int(finish) for finish in replay.tenant_finish_ps),
             epochs=epochs,
             grid=grid,
+            plan=plan,
         )
         if self.incumbents.add(candidate):
             self.report("schedule", f"{schedule.method}, {schedule.problem.num_chunks} chunks")
@@ -183,7 +204,7 @@ class Search:
         from teccl.construct.realise import realise
 
         schedule = realise(instance, plan, method="construct")
-        self.offer(schedule, epochs=None if instance.grid is None else plan.finish)
+        self.offer(schedule, epochs=None if instance.grid is None else plan.finish, plan=plan)
 
     def report(self, phase: str, message: str | None = None) -> None:
         """Tell whoever listens what is known."""

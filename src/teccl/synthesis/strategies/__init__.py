@@ -4,6 +4,7 @@ from teccl.synthesis.portfolio import Strategy
 from teccl.synthesis.strategies.baselines import Baselines
 from teccl.synthesis.strategies.construction import Construction
 from teccl.synthesis.strategies.exact import ExactOnGrid
+from teccl.synthesis.strategies.improvement import Improvement
 from teccl.synthesis.strategies.narrow_cuts import NarrowCuts
 from teccl.synthesis.strategies.periods import Periods
 from teccl.synthesis.strategies.polish import Polish
@@ -12,7 +13,7 @@ from teccl.synthesis.strategies.restart import Restart
 __all__ = ["CONSTRUCT", "PORTFOLIO"]
 
 # What makes schedules from nothing, without baselines and solvers.
-CONSTRUCT: list[Strategy] = [Construction(), NarrowCuts(), Polish(), Periods()]
+CONSTRUCT: list[Strategy] = [Construction(), NarrowCuts(), Polish(), Periods(), Improvement()]
 PORTFOLIO: list[Strategy] = [
     Restart(),
     Construction(),
@@ -20,5 +21,6 @@ PORTFOLIO: list[Strategy] = [
     Baselines(),
     Polish(),
     Periods(),
+    Improvement(),
     ExactOnGrid(),
 ]
