@@ -266,7 +266,7 @@ def estimated_work(instance: Instance) -> int:
     wants = np.array([len(nodes) for nodes in table.sets])[table.destination_set].sum()
     per_gpu = len(routes) / max(1, instance.problem.topology.num_gpus)
     held = len(routes.res) / max(1, len(routes))
-    return int(wants * 2 * per_gpu * (1 + held))
+    return int(wants * 8 * per_gpu * (1 + held))
 
 
 def _scrambled(seed: int) -> int:

@@ -26,6 +26,8 @@ POLISH_PART: Final = 16
 RUN_UNITS: Final = 500
 # Elementary steps of insertion on calendars for a unit.
 STEPS: Final = 25
+# Passes over all chunks that ruin and recreate needs, for each of four starts (quality).
+PASSES_EACH: Final = 250
 # Units for each transfer: a greedy run, one through switches, laying it in a tree, laying it as a
 # path, scheduling it by one key, re-timing and judging it, making it in plain Python (scale).
 GREEDY_UNITS: Final = 1

@@ -38,6 +38,13 @@ class Features:
         """Whether several share the fabric."""
         return len(self.request.demand.tenants) > 1
 
+    @cached_property
+    def is_exchange(self) -> bool:
+        """Whether every chunk has one source and one destination."""
+        table = self.request.problem(1).chunks
+        ends = set(table.source_set.tolist()) | set(table.destination_set.tolist())
+        return all(len(table.sets[end]) == 1 for end in ends)
+
     @property
     def on_grid(self) -> bool:
         """Whether epochs are counted."""

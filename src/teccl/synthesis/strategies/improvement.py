@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from teccl.construct.params import STEPS
+from teccl.construct.params import PASSES_EACH, STEPS
 from teccl.synthesis.features import Features
 from teccl.synthesis.search import Search
 
@@ -21,8 +21,10 @@ class Improvement:
     name = "improve"
 
     def refusal(self, features: Features) -> str | None:
-        """Epochs are left to exact models."""
-        return "epochs are improved by exact models" if features.on_grid else None
+        """Trees that share links with copies gain next to nothing this way."""
+        if features.on_grid:
+            return "epochs are improved by exact models"
+        return None if features.is_exchange else "there are copies or sums"
 
     def work(self, features: Features) -> int:
         """Insert everything once."""
@@ -30,41 +32,49 @@ class Improvement:
 
     def attempts(self, search: Search) -> Iterator[None]:
         """Improve plan after plan, each with as much work as the gap is worth at most."""
-        from teccl.construct.insertion import estimated_work, refusal
-        from teccl.construct.instance import Instance
         from teccl.construct.recreate import recreate
 
-        counts = list(search.incumbents)[:2]
-        shares = 2 * len(counts)
-        for count in counts:
-            instance = Instance.build(search.request.problem(count))
-            if refusal(instance) is not None:
-                continue
-            for start in _starts(search, instance):
-                work = search.worthwhile // shares
-                if work * STEPS < estimated_work(instance):
-                    return
-                search.budget.spend(work)
-                shares = max(1, shares - 1)
-                plan = recreate(
-                    instance,
-                    start,
-                    target=search.target or 0,
-                    seed=search.request.seed,
-                    budget=work * STEPS,
-                )
-                known = search.incumbents.get(count)
-                if known is None or plan.finish < known.finish_ps:
-                    search.offer_plan(instance, plan)
-                yield
+        starts = _starts(search)
+        for number, (instance, start) in enumerate(starts):
+            work = search.worthwhile // (len(starts) - number)
+            search.budget.spend(work)
+            plan = recreate(
+                instance,
+                start,
+                target=search.target or 0,
+                seed=search.request.seed,
+                budget=work * STEPS,
+            )
+            known = search.incumbents.get(instance.problem.num_chunks)
+            if known is None or plan.finish < known.finish_ps:
+                search.offer_plan(instance, plan)
+            yield
 
 
-def _starts(search: Search, instance: "Instance") -> "Iterator[Plan]":
-    """Yield the best plan that is known and one made by insertion."""
-    from teccl.construct.insertion import inserted_plans
+def _starts(search: Search) -> "list[tuple[Instance, Plan]]":
+    """Return the best known and an inserted plan for the most chunks that allow many passes."""
+    from teccl.construct.insertion import inserted_plans, refusal
+    from teccl.construct.instance import Instance
 
-    known = search.incumbents.get(instance.problem.num_chunks)
-    if known is not None and known.plan is not None:
-        yield known.plan
-    plans = inserted_plans(instance, target=search.target or 0, seed=search.request.seed, budget=1)
-    yield from list(plans)[-1:]
+    starts: list[tuple[Instance, Plan]] = []
+    for count in sorted(search.incumbents, reverse=True):
+        instance = Instance.build(search.request.problem(count))
+        if refusal(instance) is not None or search.worthwhile < PASSES_EACH * _pass(instance):
+            continue
+        known = search.incumbents.get(count)
+        if known is not None and known.plan is not None:
+            starts.append((instance, known.plan))
+        plans = inserted_plans(
+            instance, target=search.target or 0, seed=search.request.seed, budget=1
+        )
+        starts += [(instance, plan) for plan in list(plans)[-1:]]
+        if len(starts) > 2:
+            break
+    return starts
+
+
+def _pass(instance: "Instance") -> int:
+    """Units of inserting all chunks once."""
+    from teccl.construct.insertion import estimated_work
+
+    return estimated_work(instance) // STEPS
