@@ -112,7 +112,7 @@ def print_report(records: Sequence[Record], table: Callable[..., None]) -> None:
     rows = gap_rows(records)
     if rows:
         title = "Gap to the proven bound, per cent"
-        table(title, _wide(rows[0]), (_cells(row, ".3g") for row in rows))
+        table(title, _wide(rows[0]), (_cells(row, ".2f") for row in rows))
     costs = cost_rows(records)
     if costs:
         title = "Seconds, processor seconds and peak gigabytes"
