@@ -3,7 +3,6 @@
 import hashlib
 import inspect
 import json
-import os
 import resource
 import sys
 import tempfile
@@ -28,8 +27,6 @@ def solve(call: dict[str, Any]) -> dict[str, Any]:
     """Make a call of `teccl.solve` and return its figures; errors are figures, too."""
     import teccl
 
-    if "chunk_tolerance" in inspect.signature(teccl.solve).parameters:
-        call = {**call, "chunk_tolerance": CHUNK_TOLERANCE}
     begin = perf_counter()
     try:
         result = teccl.solve(**call)
@@ -87,7 +84,10 @@ def _used(begin: float) -> dict[str, float]:
 
 
 def measured_code() -> dict[str, Any]:
-    """Tell which code is measured, after it has compiled what it compiles once per machine."""
+    """Tell which code is measured, after it has compiled what it compiles once per machine.
+
+    `keywords` are those that every call needs so that all versions choose chunks by one rule.
+    """
     import teccl
 
     for collective in ("allgather", "allreduce", "alltoall", "broadcast"):
@@ -96,7 +96,9 @@ def measured_code() -> dict[str, Any]:
     content = hashlib.sha256()
     for path in sorted(root.rglob("*.py")):
         content.update(path.relative_to(root).as_posix().encode() + path.read_bytes())
-    return {"code": content.hexdigest()[:16], "cores": os.cpu_count()}
+    has_tolerance = "chunk_tolerance" in inspect.signature(teccl.solve).parameters
+    keywords = {"chunk_tolerance": CHUNK_TOLERANCE} if has_tolerance else {}
+    return {"code": content.hexdigest()[:16], "keywords": keywords}
 
 
 if __name__ == "__main__":

@@ -20,6 +20,8 @@ _FLAGS = {
     "switch": "--switch",
     "transit": "--transit",
     "epoch": "--epoch",
+    "chunk_tolerance": "--chunk-tolerance",
+    "threads": "--threads",
 }
 
 

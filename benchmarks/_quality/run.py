@@ -60,12 +60,12 @@ class Results:
             os.close(handle)
 
 
-def measured_code() -> str:
-    """Return a hash of the package's source, after a first run that compiles its kernels."""
+def measured_code() -> Record:
+    """Return a hash of the package's source and keywords for every call; compiles its kernels."""
     found = _run_child(None, limit_s=600)
     if "code" not in found:
         raise ResultsError(f"teccl does not run: {found.get('error')}")
-    return str(found["code"])
+    return found
 
 
 def run(
@@ -87,7 +87,9 @@ def run(
     ResultsError
         If the file holds results of other code or with another number of threads.
     """
-    setting = {"code": measured_code(), "threads": threads}
+    measured = measured_code()
+    setting = {"code": measured["code"], "threads": threads}
+    more = measured["keywords"] | ({} if threads is None else {"threads": threads})
     known = {(record["key"], record["digest"]): record for record in results.load()}
     for record in known.values():
         if any(record[name] != value for name, value in setting.items()):
@@ -104,9 +106,7 @@ def run(
     tell(f"{len(problems)} problems, {len(todo)} to solve, code {setting['code']}")
     folder = results.path.parent / "problems"
     with ThreadPoolExecutor(workers) as pool:
-        running = [
-            pool.submit(_solve, each, folder, limit_s=limit_s, threads=threads) for each in todo
-        ]
+        running = [pool.submit(_solve, each, folder, limit_s=limit_s, more=more) for each in todo]
         try:
             for count, future in enumerate(as_completed(running), start=1):
                 record = {**future.result(), **setting}
@@ -131,11 +131,9 @@ def _line(record: Record) -> str:
     return f"{record['key']} {end} in {record['seconds']:.1f} s: {record['command']}"
 
 
-def _solve(problem: Problem, folder: Path, *, limit_s: float, threads: int | None) -> Record:
+def _solve(problem: Problem, folder: Path, *, limit_s: float, more: Record) -> Record:
     problem.write_files(folder)
-    call = problem.call(folder)
-    if threads is not None:
-        call["threads"] = threads
+    call = problem.call(folder) | more
     labels = {name: getattr(problem, name) for name in _LABELS}
     labels["options"] = list(problem.options)
     return {**labels, "command": command(call), "limit_s": limit_s, **_run_child(call, limit_s)}

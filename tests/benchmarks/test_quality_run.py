@@ -40,7 +40,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
 
     def child(call: dict[str, Any] | None, limit_s: float) -> dict[str, Any]:
         if call is None:
-            return {"code": "same"}
+            return {"code": "same", "keywords": {"chunk_tolerance": 0.001}}
         seen.append(call)
         return {"outcome": "time-out", "seconds": limit_s}
 
@@ -62,7 +62,7 @@ def test_refusals_and_time_outs_are_results(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What teccl refuses and what takes too long is recorded, not raised."""
-    monkeypatch.setattr(running, "measured_code", lambda: "any")
+    monkeypatch.setattr(running, "measured_code", lambda: {"code": "any", "keywords": {}})
     refused = small(keywords={"size": "1KB", "root": 99}, collective="broadcast")
     record = go([refused], tmp_path / "refused.jsonl")[0]
     assert record["outcome"] == "refused"
@@ -83,6 +83,13 @@ def test_a_run_goes_on_where_it_was(calls: list[Any], tmp_path: Path) -> None:
     assert len(calls) == 3
     assert go(problems, path) == records == Results(path=path).load()
     assert len(calls) == 3
+
+
+def test_every_call_has_the_keywords_of_the_measured_code(calls: list[Any], tmp_path: Path) -> None:
+    """Chunks are chosen by one rule, threads are handed on, and the command says both."""
+    record = go([small()], tmp_path / "results.jsonl", threads=2)[0]
+    assert (calls[0]["chunk_tolerance"], calls[0]["threads"]) == (0.001, 2)
+    assert record["command"].endswith("--chunk-tolerance 0.001 --threads 2")
 
 
 def test_failures_are_solved_again_on_demand(calls: list[Any], tmp_path: Path) -> None:
