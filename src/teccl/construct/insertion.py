@@ -66,9 +66,10 @@ class Workshop:
         self.rows = empty_rows(len(self.chunk), self._most_rows())
         self.random = np.array([_scrambled(seed)], dtype=np.uint64)
         self.steps = np.zeros(1, dtype=np.int64)
-        # A chunk passes each link once at most, and a shared capacity by each of its links.
+        # Each route of a job may pass a link, and a shared capacity by each of its links.
         shares = [name for link in topology.links for name in link.shares]
-        self.more = max([1, *(shares.count(name) for name in topology.shared)])
+        most = max([1, *(shares.count(name) for name in topology.shared)])
+        self.more = most * self.rows.row.shape[1]
 
     def _most_rows(self) -> int:
         """Return how many routes a job may take: one into each GPU, more where it cannot wait."""
