@@ -68,8 +68,8 @@ class Workshop:
         self.steps = np.zeros(1, dtype=np.int64)
         # Each route of a job may pass a link, and a shared capacity by each of its links.
         shares = [name for link in topology.links for name in link.shares]
-        most = max([1, *(shares.count(name) for name in topology.shared)])
-        self.more = most * self.rows.row.shape[1]
+        self.each = max([1, *(shares.count(name) for name in topology.shared)])
+        self.more = self.each * self.rows.row.shape[1]
 
     def _most_rows(self) -> int:
         """Return how many routes a job may take: one into each GPU, more where it cannot wait."""

@@ -108,7 +108,7 @@ def load_plan(shop: Workshop, plan: Plan) -> bool:
     job, rows = job[order], plan.rows[order]
     longest = int(np.bincount(job).max(initial=0))
     shop.rows = empty_rows(len(shop.chunk), max(shop.rows.row.shape[1], longest))
-    while shop.table.who.shape[1] < shop.more * len(rows):
+    while shop.table.who.shape[1] < shop.each * len(rows):
         shop.enlarge()
     return bool(book_rows(shop.net, shop.jobs, shop.table, shop.rows, job, rows, shop.steps))
 
