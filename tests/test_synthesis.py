@@ -158,13 +158,14 @@ def test_a_strategy_from_outside_is_used():
             search.offer(replace(built, method="toy"))
             yield
 
+    heard = []
     strategies.PORTFOLIO.insert(0, Toy())
     try:
-        result = solve(max_chunks=1)
+        result = solve(max_chunks=1, progress=heard.append)
     finally:
         strategies.PORTFOLIO.pop(0)
     assert 3 in [attempt.num_chunks for attempt in result.tried]
-    assert result.tried[1].method == "toy"
+    assert "toy, 3 chunks" in [event.message for event in heard]
 
 
 def test_given_chunks_are_used():

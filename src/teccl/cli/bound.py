@@ -62,11 +62,11 @@ def bound(
     per block, with --grid bounds in epochs. The one that a schedule must meet to be optimal is
     marked with a star.
     """
-    from teccl import request as asked
     from teccl.bounds.report import report
     from teccl.cli.output import emit, emit_json
     from teccl.problem import SwitchMode, Transit
     from teccl.reachability import find_unreachable
+    from teccl.synthesis import request as asked
 
     on_grid = grid or epoch is not None or epoch_multiplier is not None
     network = asked.read_topology(topology, without_link or (), degrade or ())
