@@ -41,8 +41,7 @@ def run(schedule: Schedule, program: Path, folder: Path, time_limit: float) -> O
     )
     return Outcome(
         finish_ps=int(found[1]) * made.unit_ps,
-        # Parameters are rounded up to whole units, for every transfer of a chain.
-        allowance_ps=0 if made.unit_ps == 1 else 2 * made.unit_ps * len(schedule),
+        allowance_ps=made.allowance_ps,
         differences=made.differences,
         notes=(note,),
         command=tuple(command),

@@ -1,7 +1,9 @@
 """Programs of others, run in a folder with limits on their time and on what is read of them."""
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -41,26 +43,36 @@ def run_program(command: Sequence[str], folder: Path, time_limit: float) -> str:
     name = Path(command[0]).name
     try:
         with log.open("wb") as stream:
-            done = subprocess.run(  # noqa: S603, the user names the program
+            process = subprocess.Popen(  # noqa: S603, the user names the program
                 command,
                 cwd=folder,
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
-                timeout=time_limit,
-                check=False,
+                start_new_session=True,
             )
+    except OSError as problem:
+        raise SimulatorError(f"program {command[0]} cannot be run: {problem.strerror}") from None
+    try:
+        code = process.wait(time_limit)
     except subprocess.TimeoutExpired:
         raise SimulationFailed(
             f"{name} ran for {time_limit:g} s without an end; raise --time-limit"
         ) from None
-    except OSError as problem:
-        raise SimulatorError(f"program {command[0]} cannot be run: {problem.strerror}") from None
+    finally:
+        _end_all(process)
     text = _end_of(log)
-    if done.returncode:
+    if code:
         last = next((line for line in reversed(text.splitlines()) if line.strip()), "no output")
-        raise SimulationFailed(f"{name} ended with code {done.returncode}: {last.strip()[:300]}")
+        raise SimulationFailed(f"{name} ended with code {code}: {last.strip()[:300]}")
     return text
+
+
+def _end_all(process: "subprocess.Popen[bytes]") -> None:
+    """End a program and whatever it started, however the wait for it ended."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _end_of(log: Path) -> str:

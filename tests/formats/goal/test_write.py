@@ -105,12 +105,38 @@ def test_sends_of_a_link_require_one_another():
                 last[op.nic] = position
 
 
-def test_mixed_rates_are_said_and_make_an_upper_limit():
-    """One g and one L cannot be two: a sentence says so, and the time is too long if anything."""
+def test_slower_links_take_several_messages():
+    """One g serves links of two rates: a transfer on the slower one is two messages."""
     schedule = solved("dgx1", "allgather", chunks=2)
+    assert_same_finish(schedule)
+    program = parse(to_goal(schedule).text)
+    sizes = {op.amount for rank in program.ranks for op in rank.operations if op.kind == "send"}
+    assert sizes == {62_500, 31_250}
+    tags = [(r, op.peer, op.tag) for r, rank in enumerate(program.ranks) for op in rank.operations]
+    assert len(set(tags)) == len(tags)
+
+
+def test_roundings_stay_within_the_allowance():
+    """Times that are no whole multiples are rounded up, which can only make the finish later."""
+    schedule = solved("dgx1", "allgather", chunks=3)
     made = to_goal(schedule)
-    assert "one g and one L" in made.differences[0]
+    late = simulated_ps(made.text, made) - teccl.simulate(schedule).finish_ps
+    assert 0 < late <= made.allowance_ps < 1000
+
+
+def test_mixed_latencies_are_said_and_make_an_upper_limit():
+    """One L cannot be two: a sentence says so, and the time is too long if anything."""
+    schedule = solved("ndv2:chassis=2", "allgather", chunks=2)
+    made = to_goal(schedule)
+    assert any("one L" in sentence for sentence in made.differences)
     assert simulated_ps(made.text, made) > teccl.simulate(schedule).finish_ps
+
+
+def test_chunks_of_few_bytes_are_not_cut_into_more():
+    """A message has at least one byte."""
+    schedule = solved("dgx1", "allgather", "8B", chunks=1)
+    with pytest.raises(ExportRefused, match="cannot be 2 messages"):
+        export(schedule, to="goal")
 
 
 def test_slow_links_take_a_coarser_unit():

@@ -1,14 +1,16 @@
 """GOAL files as schedules.
 
-The tag of a message modulo the number of chunks is the chunk that it carries; a message whose
-receive a computation requires is added to what the rank holds; a send that requires another one
-follows it.
+The tag of a message modulo the number of chunks is the chunk that it carries. Messages of a chunk
+between two ranks are, in order of their tags, pieces of transfers, each of which has the chunk's
+bytes. What a computation requires is added to what the rank holds; a send that requires another
+one follows it.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from pathlib import Path
+from typing import NoReturn
 
 from teccl import _files as files
 from teccl.demand import Demand
@@ -81,7 +83,7 @@ class _Passages:
         self._program = program
         self._problem = problem
         pairs = match_messages(program)
-        self._message_of = {end: i for i, pair in enumerate(pairs) for end in pair}
+        self._transfer_of = self._transfers(pairs)
         self._before: dict[Place, list[Place]] = {}
         for number, rank in enumerate(program.ranks):
             for dependency in rank.dependencies:
@@ -103,9 +105,9 @@ class _Passages:
         return rank.operations[dependency.before].kind is kind
 
     def _merged(self) -> set[int]:
-        """Return the messages whose receive a computation requires."""
+        """Return the transfers whose receive a computation requires."""
         return {
-            self._message_of[before]
+            self._transfer_of[before]
             for place, deps in self._before.items()
             if at(self._program, place).kind is Kind.COMPUTE
             for before in deps
@@ -122,7 +124,7 @@ class _Passages:
         for spot in self._order():
             operation = at(self._program, spot)
             if operation.kind is Kind.RECEIVE:
-                carried[spot] = frozenset({number_of[self._message_of[spot]]})
+                carried[spot] = frozenset({number_of[self._transfer_of[spot]]})
                 continue
             deps = self._before.get(spot, ())
             after = frozenset[int]().union(
@@ -134,16 +136,18 @@ class _Passages:
             if operation.kind is Kind.COMPUTE:
                 carried[spot] = after
                 continue
-            message = self._message_of[spot]
-            number_of[message] = len(passages)
-            chunk = self._chunk(operation)
+            transfer = self._transfer_of[spot]
+            if transfer in number_of:
+                continue
+            number_of[transfer] = len(passages)
+            chunk = operation.tag % len(self._problem.chunks)
             lane = self._lanes[spot.rank, operation.peer].index(operation.nic)
             passages.append(
                 Passage(
                     chunk=chunk,
                     root=gpus[spot.rank],
                     hops=ways.way(gpus[spot.rank], gpus[operation.peer], lane),
-                    reduce=message in self._added and bool(self._problem.chunks.reduce[chunk]),
+                    reduce=transfer in self._added and bool(self._problem.chunks.reduce[chunk]),
                     rank=(len(passages),),
                     after=tuple(sorted(after)),
                     behind=tuple(sorted(self._sends_before(deps, number_of))),
@@ -153,20 +157,39 @@ class _Passages:
 
     def _sends_before(self, deps: Iterable[Place], number_of: dict[int, int]) -> set[int]:
         return {
-            number_of[self._message_of[d]] for d in deps if at(self._program, d).kind is Kind.SEND
+            number_of[self._transfer_of[d]] for d in deps if at(self._program, d).kind is Kind.SEND
         }
 
-    def _chunk(self, operation: Operation) -> int:
-        """Return the chunk of a message, whose size must be that of the chunk."""
-        table = self._problem.chunks
-        chunk = operation.tag % len(table)
-        size = table.size(chunk)
-        if operation.amount != -(-size.numerator // size.denominator):
-            raise ScheduleError(
-                f"line {operation.line} has {operation.amount} bytes, but a chunk has "
-                f"{float(size):g}; give the size of the collective that the file is for"
-            )
-        return chunk
+    def _transfers(self, pairs: Sequence[tuple[Place, Place]]) -> dict[Place, int]:
+        """Return the transfer that each message is a piece of: pieces add up to their chunk."""
+        table, found = self._problem.chunks, dict[Place, int]()
+        # Of each chunk between two ranks: the transfer, and bytes that it still lacks.
+        open_transfers: dict[tuple[int, int, int], tuple[int, int]] = {}
+        count = 0
+        for send, receive in pairs:
+            operation = at(self._program, send)
+            key = (send.rank, receive.rank, operation.tag % len(table))
+            transfer, lacking = open_transfers.get(key, (count, 0))
+            if not lacking:
+                size = table.size(key[2])
+                transfer, lacking = count, -(-size.numerator // size.denominator)
+                count += 1
+            if operation.amount > lacking:
+                self._refuse(operation, key[2])
+            open_transfers[key] = transfer, lacking - operation.amount
+            found[send] = found[receive] = transfer
+        for (rank, peer, chunk), (_, lacking) in open_transfers.items():
+            if lacking:
+                places = (send for send, to in pairs if (send.rank, to.rank) == (rank, peer))
+                self._refuse(at(self._program, next(places)), chunk)
+        return found
+
+    def _refuse(self, operation: Operation, chunk: int) -> NoReturn:
+        raise ScheduleError(
+            f"line {operation.line} has {operation.amount} bytes, but a chunk has "
+            f"{float(self._problem.chunks.size(chunk)):g}; give the size of the collective that "
+            "the file is for"
+        )
 
     def _order(self) -> list[Place]:
         """Return the operations in an order in which they can begin."""

@@ -5,38 +5,28 @@ that their order is the schedule's; a send requires the receives whose data it c
 reduction is a computation of no time after its receive.
 
 The simulator charges the time of a message's bytes (G) to one processor at the receiver, so that a
-rank could take in one message at a time only. Where all transfers hold their links equally long,
-that time is therefore given as the gap between messages (g), and G is 0: an interface is then a
-link, and nothing else is in the way.
+rank could take in one message at a time only. The time that a transfer holds its link is therefore
+given as the gap between messages (g), and G is 0: an interface is then a link, and nothing else is
+in the way. Where links or chunks differ, a transfer is several messages of that gap.
 """
 
 import itertools
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
-from typing import NamedTuple
 
 from teccl.demand import Demand
 from teccl.errors import ExportRefused
 from teccl.exporters.hops import GpuSend, gpu_sends, not_expressed
 from teccl.exporters.model import Export, ExportOptions, OutputFile
+from teccl.formats.goal.fitting import MAX_INT, Cost, Fit, fit
 from teccl.formats.goal.operations import MAX_INDEX, parse
 from teccl.formats.goal.prove import Parameters, finish_time
 from teccl.problem import SwitchMode, Transit
 from teccl.schedule import Schedule
 from teccl.schedule.timing import send_times
-from teccl.units import PICOSECONDS, format_duration
-
-# The simulator's parameters are C integers, and so is the size from which it is not eager.
-_MAX_INT = 2**31 - 1
-
-
-class _Times(NamedTuple):
-    """What a transfer costs: how long it holds its links, and until it has arrived."""
-
-    held_ps: int
-    latency_ps: int
+from teccl.units import PICOSECONDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +41,8 @@ class GoalFile:
         The model's, in units of `unit_ps`.
     unit_ps
         Picoseconds that one unit of time is.
+    allowance_ps
+        Most by which rounding in the parameters can delay the finish.
     differences
         Sentences, one for each way in which the simulator's model is not that of the schedule.
     num_nics
@@ -60,6 +52,7 @@ class GoalFile:
     text: str
     parameters: Parameters
     unit_ps: int
+    allowance_ps: int
     differences: tuple[str, ...]
     num_nics: int
 
@@ -86,7 +79,7 @@ def render(schedule: Schedule, path: Path, options: ExportOptions) -> Export:  #
             "interfaces": made.num_nics,
             "time_unit_ps": made.unit_ps,
             "simulated_s": finish_ps / PICOSECONDS,
-            "exact": not made.differences,
+            "same_model": not made.differences,
         },
         notes=_notes(schedule, made),
         command=f"txt2bin -i {path} -o {binary} && LogGOPSim -f {binary} {arguments} -b",
@@ -102,35 +95,26 @@ def to_goal(schedule: Schedule) -> GoalFile:
         If interfaces, tags or sizes do not suffice.
     """
     sends = gpu_sends(schedule)
-    times = _times(schedule, sends)
+    costs = _costs(schedule, sends)
     nics = _interfaces(schedule, sends)
     _check_limits(schedule, sends, nics)
-    longest = _Times(
-        max((t.held_ps for t in times), default=1), max((t.latency_ps for t in times), default=1)
-    )
-    unit = next(10**k for k in itertools.count() if max(longest) <= _MAX_INT * 10**k)
-    parameters = Parameters(
-        latency=-(-longest.latency_ps // unit),
-        overhead=0,
-        gap=-(-longest.held_ps // unit),
-        gap_per_byte=0,
-        overhead_per_byte=0,
-        eager_bytes=_MAX_INT,
-    )
+    model = fit(costs)
+    # Roundings add up along a chain of transfers, each of which holds a link for a while.
+    shortest = min((cost.held_ps for cost in costs), default=1)
+    steps = min(len(sends), schedule.finish_ps // shortest + 1)
     return GoalFile(
-        text=_Text(schedule, sends, nics).render(parameters),
-        parameters=parameters,
-        unit_ps=unit,
-        differences=tuple(_differences(schedule, sends, times, nics)),
+        text=_Text(schedule, sends, nics, model).render(),
+        parameters=model.parameters,
+        unit_ps=model.unit_ps,
+        allowance_ps=steps * model.slack_ps,
+        differences=(*model.differences, *_differences(schedule, sends, nics)),
         num_nics=max(nics, default=0) + 1,
     )
 
 
-def _times(schedule: Schedule, sends: Sequence[GpuSend]) -> list[_Times]:
+def _costs(schedule: Schedule, sends: Sequence[GpuSend]) -> list[Cost]:
     held = send_times(schedule).occupancy_ps
-    return [
-        _Times(int(max(held[s.row], held[s.end])), int(s.arrival_ps - s.start_ps)) for s in sends
-    ]
+    return [Cost(int(max(held[s.row], held[s.end])), int(s.arrival_ps - s.start_ps)) for s in sends]
 
 
 def _interfaces(schedule: Schedule, sends: Sequence[GpuSend]) -> list[int]:
@@ -182,9 +166,9 @@ def _check_limits(schedule: Schedule, sends: Sequence[GpuSend], nics: Sequence[i
             "form can number; use a topology with fewer links a GPU"
         )
     largest = max((schedule.problem.chunks.size(send.chunk) for send in sends), default=0)
-    if largest > _MAX_INT:
+    if largest > MAX_INT:
         raise ExportRefused(
-            f"goal: a chunk has {float(largest):g} bytes, more than {_MAX_INT} that the simulator "
+            f"goal: a chunk has {float(largest):g} bytes, more than {MAX_INT} that the simulator "
             "sends eagerly; cut the data into more chunks"
         )
 
@@ -192,17 +176,20 @@ def _check_limits(schedule: Schedule, sends: Sequence[GpuSend], nics: Sequence[i
 class _Text:
     """Writes the operations of all ranks in order of time."""
 
-    def __init__(self, schedule: Schedule, sends: Sequence[GpuSend], nics: Sequence[int]) -> None:
+    def __init__(
+        self, schedule: Schedule, sends: Sequence[GpuSend], nics: Sequence[int], model: Fit
+    ) -> None:
         self._schedule = schedule
+        self._model = model
         self._sends = sends
         self._nics = nics
         self._lines: list[list[str]] = [[] for _ in range(schedule.problem.topology.num_gpus)]
         self._last_on: dict[tuple[int, int], str] = {}
         self._sums: dict[tuple[int, int], str] = {}
         self._usable: dict[int, str] = {}
-        self._tags = _tags(schedule, sends)
+        self._tags = _tags(schedule, sends, model.pieces)
 
-    def render(self, parameters: Parameters) -> str:
+    def render(self) -> str:
         """Return the file."""
         events = [(send.start_ps, 1, send.number) for send in self._sends]
         events += [(send.arrival_ps, 0, send.number) for send in self._sends]
@@ -213,7 +200,7 @@ class _Text:
                 self._receive(self._sends[number])
         title = _title(self._schedule)
         head = [f"// {title}"] if title else []
-        head.append(f"// LogGOPSim {' '.join(parameters.arguments())}")
+        head.append(f"// LogGOPSim {' '.join(self._model.parameters.arguments())}")
         head.append(f"num_ranks {len(self._lines)}")
         ranks = (
             [f"rank {rank} {{", *(lines or ["calc 0"]), "}"]
@@ -222,53 +209,70 @@ class _Text:
         return "\n".join(itertools.chain(head, *ranks)) + "\n"
 
     def _send(self, send: GpuSend) -> None:
-        label, nic = f"s{send.number}", self._nics[send.number]
-        lines = self._lines[send.src]
-        lines.append(
-            f"{label}: send {self._bytes(send)}b to {send.dst} tag {self._tags[send.number]} "
-            f"nic {nic}"
-        )
+        nic, lines = self._nics[send.number], self._lines[send.src]
         needed = {self._usable[feed] for feed in send.feeds if not self._sends[feed].reduce}
         # Sums at a rank wait for one another, so that the last one stands for all.
         sums = [feed for feed in send.feeds if self._sends[feed].reduce]
         if sums:
             needed.add(self._usable[max(sums, key=self._when)])
-        before = self._last_on.get((send.src, nic))
-        needed |= {before} if before else set()
-        lines += [f"{label} requires {other}" for other in sorted(needed)]
-        self._last_on[send.src, nic] = label
+        for label, size, tag in self._pieces(send, "s"):
+            lines.append(f"{label}: send {size}b to {send.dst} tag {tag} nic {nic}")
+            before = self._last_on.get((send.src, nic))
+            needed |= {before} if before else set()
+            lines += [f"{label} requires {other}" for other in sorted(needed)]
+            self._last_on[send.src, nic] = label
+            needed = set()
+
+    def _pieces(self, send: GpuSend, letter: str) -> Iterator[tuple[str, int, int]]:
+        """Yield label, bytes and tag of the messages that a transfer consists of."""
+        size = self._schedule.problem.chunks.size(send.chunk)
+        whole = -(-size.numerator // size.denominator)
+        tags = self._tags[send.number]
+        for piece, tag in enumerate(tags):
+            label = f"{letter}{send.number}" + (f"_{piece}" if len(tags) > 1 else "")
+            yield label, whole * (piece + 1) // len(tags) - whole * piece // len(tags), tag
 
     def _when(self, number: int) -> tuple[int, int]:
         return self._sends[number].arrival_ps, number
 
     def _receive(self, send: GpuSend) -> None:
-        label, lines = f"r{send.number}", self._lines[send.dst]
-        lines.append(
-            f"{label}: recv {self._bytes(send)}b from {send.src} tag {self._tags[send.number]} "
-            f"nic {self._nics[send.number]}"
-        )
+        lines = self._lines[send.dst]
+        for label, size, tag in self._pieces(send, "r"):
+            # Messages over one interface arrive in order, so that the last one stands for all.
+            self._usable[send.number] = label
+            lines.append(
+                f"{label}: recv {size}b from {send.src} tag {tag} nic {self._nics[send.number]}"
+            )
         if send.reduce:
             add, key = f"c{send.number}", (send.chunk, send.dst)
-            lines += [f"{add}: calc 0", f"{add} requires {label}"]
+            lines += [f"{add}: calc 0", f"{add} requires {self._usable[send.number]}"]
             if key in self._sums:
                 lines.append(f"{add} requires {self._sums[key]}")
-            self._sums[key] = label = add
-        self._usable[send.number] = label
-
-    def _bytes(self, send: GpuSend) -> int:
-        size = self._schedule.problem.chunks.size(send.chunk)
-        return -(-size.numerator // size.denominator)
+            self._sums[key] = self._usable[send.number] = add
 
 
-def _tags(schedule: Schedule, sends: Sequence[GpuSend]) -> list[int]:
-    """Return a tag for each transfer: its chunk, plus the number of chunks for every repetition."""
-    total, repeats = len(schedule.problem.chunks), itertools.count
-    seen: dict[tuple[int, int, int], itertools.count[int]] = {}
-    tags = [
-        s.chunk + total * next(seen.setdefault((s.chunk, s.src, s.dst), repeats())) for s in sends
-    ]
-    if max(tags, default=0) > _MAX_INT:
-        raise ExportRefused(f"goal: {total} chunks are more than tags can number; use fewer")
+def _tags(schedule: Schedule, sends: Sequence[GpuSend], pieces: Sequence[int]) -> list[range]:
+    """Return the tags of each transfer's messages: modulo the number of chunks, its chunk.
+
+    Tags between two ranks differ, because the simulator takes messages of one tag in any order.
+    """
+    table = schedule.problem.chunks
+    used: dict[tuple[int, int, int], int] = {}
+    tags = []
+    for send, count in zip(sends, pieces, strict=True):
+        if count > math.ceil(table.size(send.chunk)):
+            raise ExportRefused(
+                f"goal: a chunk of {float(table.size(send.chunk)):g} bytes cannot be {count} "
+                "messages, which its slow link takes; use fewer chunks"
+            )
+        key = (send.chunk, send.src, send.dst)
+        first = used.get(key, 0)
+        used[key] = first + count
+        tags.append(
+            range(send.chunk + len(table) * first, send.chunk + len(table) * used[key], len(table))
+        )
+    if max((found[-1] for found in tags), default=0) > MAX_INT:
+        raise ExportRefused(f"goal: {len(table)} chunks are more than tags can number; use fewer")
     return tags
 
 
@@ -286,16 +290,9 @@ def _title(schedule: Schedule) -> str | None:
 
 
 def _differences(
-    schedule: Schedule, sends: Sequence[GpuSend], times: Sequence[_Times], nics: Sequence[int]
+    schedule: Schedule, sends: Sequence[GpuSend], nics: Sequence[int]
 ) -> Iterable[str]:
     """Say where the simulator's model is another than the schedule's."""
-    held, latency = {t.held_ps for t in times}, {t.latency_ps for t in times}
-    if len(held) > 1 or len(latency) > 1:
-        yield (
-            "the simulator has one g and one L, but transfers hold links for "
-            f"{_span(held)} and arrive after {_span(latency)}; the command takes the longest, so "
-            "that its time is too long rather than too short"
-        )
     problem, links = schedule.problem, schedule.sends["link"]
     out = {(s.src, nic, int(links[s.row])) for s, nic in zip(sends, nics, strict=True)}
     into = {(s.dst, nic, int(links[s.end])) for s, nic in zip(sends, nics, strict=True)}
@@ -310,11 +307,6 @@ def _differences(
     yield from not_expressed(schedule, sends)
 
 
-def _span(values: set[int]) -> str:
-    ends = [format_duration(Fraction(v, PICOSECONDS)) for v in (min(values), max(values))]
-    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
-
-
 def _check_finish(schedule: Schedule, made: GoalFile, finish_ps: int) -> None:
     """Compare the execution with the replay of the schedule, where the models are the same."""
     from teccl.replay import simulate
@@ -322,9 +314,7 @@ def _check_finish(schedule: Schedule, made: GoalFile, finish_ps: int) -> None:
     if made.differences:
         return
     expected = simulate(schedule).finish_ps
-    # Both parameters are rounded up to the unit, for every transfer in a row.
-    slack = made.unit_ps * (2 * len(schedule) + 1) if made.unit_ps > 1 else 0
-    if not 0 <= finish_ps - expected <= slack:
+    if not 0 <= finish_ps - expected <= made.allowance_ps:
         raise ExportRefused(
             f"goal: the file failed its check: it ends after {finish_ps} ps, the schedule after "
             f"{expected} ps"
