@@ -85,6 +85,8 @@ def bombs(text: str) -> Iterator[Case]:
     yield Case("many-objects", b'{"7-Flows":[' + b"{}," * 4_000_000 + b"{}]}", True)
     attributes = " ".join(f'a{i}="1"' for i in range(500_000))
     yield Case("many-attributes", f"<system {attributes}/>".encode(), True)
+    yield Case("many-lines", b"num_ranks 1\nrank 0 {\n" + b"calc 0\n" * 2_500_000 + b"}\n", True)
+    yield Case("long-sums", _sums(20_000).encode(), True)
     yield Case("long-number", b'{"links": ' + b"9" * 1_000_000 + b"}", True)
     yield Case("long-line", b"GPU0\t" * 3_000_000, True)
     yield Case("spaces", b" " * 20_000_000, True)
@@ -99,6 +101,19 @@ def bombs(text: str) -> Iterator[Case]:
     yield Case("surrogate", text.encode() + b"\xed\xa0\x80", True)
     yield Case("nul", text.replace(" ", "\0", 3).encode(), False)
     yield Case("bom", b"\xef\xbb\xbf" + text.encode(), False)
+
+
+def _sums(count: int) -> str:
+    """Return GOAL in which a rank adds up as many messages, each sum with all before it."""
+    sends = "".join(f"s{i}: send 500000b to 1 tag {i}\n" for i in range(count))
+    sums = "".join(
+        f"r{i}: recv 500000b from 0 tag {i}\nc{i}: calc 0\nc{i} requires r{i}\n"
+        + (f"c{i} requires c{i - 1}\n" if i else "")
+        for i in range(count)
+    )
+    idle = "rank 2 {\n}\nrank 3 {\n}\n"
+    head = "// collective allreduce, chunks 2\nnum_ranks 4\n"
+    return f"{head}rank 0 {{\n{sends}}}\nrank 1 {{\n{sums}}}\n{idle}"
 
 
 _NUMBERS = ("-1", "0", "99999999999999999999", "1e308", "1e-300", "NaN", "Infinity", "2147483648")

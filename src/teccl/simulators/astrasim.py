@@ -92,7 +92,12 @@ def _differences(schedule: Schedule) -> list[str]:
 
 
 def _notes(network: str, parts: int) -> tuple[str, ...]:
-    notes = [f"network {network}; a cycle is 1 ps, and 1 ps is added for every reduction"]
+    units = (
+        f"network {network}, rates in GB of 2^30 bytes; a cycle is 1 ps, times are cut to whole "
+        "cycles, and one is added for every reduction and between two sends that become ready "
+        "together"
+    )
+    notes = [units]
     if parts > 1:
         notes.append(f"sizes and rates are {parts} times as large, so that sizes are whole")
     return tuple(notes)
