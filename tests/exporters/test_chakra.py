@@ -144,6 +144,21 @@ def test_the_check_finds_damage(change, words):
     assert re.search(words, problem)
 
 
+def test_a_sum_that_waits_for_nothing_is_found():
+    """A send that carries a sum on waits for what was added, over the computation."""
+    traces = traces_of(solved("ring:gpus=4", "reducescatter", chunks=1, method="ring"))
+
+    def forget_added(nodes):
+        for node in nodes:
+            if node.type == messages.COMPUTE:
+                node.ClearField("data_deps")
+
+    traces[0] = changed(traces[0], forget_added)
+    problem = check_traces(traces)
+    assert problem is not None
+    assert "sum of nothing" in problem
+
+
 @pytest.mark.parametrize("data", [b"", b"\xff\xff\xff", b"\x05abc"])
 def test_what_is_no_trace_is_refused(data):
     """Empty and cut data is named, not believed."""
@@ -186,7 +201,7 @@ def executed_ps(schedule, seed):
 @pytest.mark.parametrize("topology", ["ring:gpus=4", "fully-connected:gpus=4", "star:gpus=4"])
 def test_traces_end_with_the_replay_whatever_is_issued_first(topology, collective):
     """An executor that issues what is ready in any order ends when `simulate` does."""
-    schedule = solved(topology, collective)
+    schedule = solved(topology, collective, max_chunks=4)
     expected = teccl.simulate(schedule).finish_ps
     for seed in range(3):
         # The schedule's times of a hop are whole picoseconds, rounded up as the executor's are.

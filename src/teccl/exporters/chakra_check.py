@@ -117,8 +117,11 @@ def _check_data(nodes: dict[_Place, Any], order: Sequence[_Place]) -> str | None
             continue
         if chunk is None:
             return f"rank {place.rank}: node {place.node} does not name its chunk"
-        if any(_chunk_of(nodes[_Place(place.rank, dep)]) != chunk for dep in node.data_deps):
+        feeds = [nodes[_Place(place.rank, dep)] for dep in node.data_deps]
+        if any(_chunk_of(feed) != chunk for feed in feeds):
             return f"rank {place.rank}: node {place.node} depends on another chunk"
+        if any(feed.type == messages.COMPUTE and not feed.data_deps for feed in feeds):
+            return f"rank {place.rank}: node {place.node} depends on a sum of nothing"
         if node.type == messages.SEND and not node.data_deps:
             owners.setdefault(chunk, set()).add(place.rank)
         elif node.type == messages.COMPUTE:

@@ -45,8 +45,8 @@ class GoalFile:
         Most by which rounding in the parameters can delay the finish.
     differences
         Sentences, one for each way in which the simulator's model is not that of the schedule.
-    num_nics
-        Network interfaces of a rank.
+    num_nics, num_messages
+        Network interfaces of a rank, and messages of all ranks.
     """
 
     text: str
@@ -55,6 +55,7 @@ class GoalFile:
     allowance_ps: int
     differences: tuple[str, ...]
     num_nics: int
+    num_messages: int
 
 
 def render(schedule: Schedule, path: Path, options: ExportOptions) -> Export:  # noqa: ARG001
@@ -75,7 +76,7 @@ def render(schedule: Schedule, path: Path, options: ExportOptions) -> Export:  #
         files=(OutputFile(path=path, content=made.text),),
         facts={
             "ranks": schedule.problem.topology.num_gpus,
-            "messages": made.text.count(": send "),
+            "messages": made.num_messages,
             "interfaces": made.num_nics,
             "time_unit_ps": made.unit_ps,
             "simulated_s": finish_ps / PICOSECONDS,
@@ -109,6 +110,7 @@ def to_goal(schedule: Schedule) -> GoalFile:
         allowance_ps=steps * model.slack_ps,
         differences=(*model.differences, *_differences(schedule, sends, nics)),
         num_nics=max(nics, default=0) + 1,
+        num_messages=sum(model.pieces),
     )
 
 
