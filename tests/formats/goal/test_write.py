@@ -7,11 +7,13 @@ from tests.cli.helpers import assert_refused, run
 from tests.exporters.schedules import solved
 
 import teccl
+from teccl import Demand, Problem, Topology
 from teccl.errors import ExportRefused
 from teccl.exporters import export
 from teccl.formats.goal.operations import parse
 from teccl.formats.goal.prove import Parameters, finish_time
 from teccl.formats.goal.write import to_goal
+from teccl.schedule import Schedule, send_array
 
 COLLECTIVES = ("allgather", "alltoall", "reducescatter", "allreduce")
 SMALL = ("ring:gpus=4", "line:gpus=4", "fully-connected:gpus=4", "star:gpus=4", "torus:dims=3x3")
@@ -159,6 +161,20 @@ def test_chunks_that_are_not_eager_are_refused():
     schedule = solved("line:gpus=2", "broadcast", "3GB", chunks=1)
     with pytest.raises(ExportRefused, match="more chunks"):
         export(schedule, to="goal")
+
+
+def test_demands_without_a_name_are_exported_without_a_title():
+    """Uneven exchanges run in the simulator but cannot be imported again."""
+    demand = Demand.collective("alltoallv", matrix=[[0, 1000], [3000, 0]])
+    problem = Problem(topology=Topology.parse("line:gpus=2"), demand=demand)
+    table = problem.chunks
+    links = [int(table.sources(chunk)[0]) for chunk in range(len(table))]
+    sends = send_array(chunk=list(range(len(table))), link=links, start_ps=[0] * len(table))
+    schedule = Schedule(problem=problem, sends=sends)
+    assert_same_finish(schedule)
+    made = export(schedule, to="goal")
+    assert "collective" not in made.files[0].content
+    assert any("cannot be imported" in note for note in made.notes)
 
 
 def test_too_many_interfaces_are_refused(monkeypatch):

@@ -281,11 +281,11 @@ def _tags(schedule: Schedule, sends: Sequence[GpuSend], pieces: Sequence[int]) -
 def _title(schedule: Schedule) -> str | None:
     """Return the comment by which the file can be imported, None for what it cannot express."""
     problem, tenant = schedule.problem, schedule.problem.demand.tenants[0]
-    plain = Demand.collective(tenant.collective, size=tenant.size, root=tenant.root) == (
-        problem.demand
-    )
+    if tenant.matrix is not None or tenant.chunks is not None:
+        return None
+    plain = Demand.collective(tenant.collective, size=tenant.size, root=tenant.root)
     is_default = problem.switch is SwitchMode.COPY and problem.transit is Transit.STORE_AND_FORWARD
-    if not (plain and is_default and tenant.matrix is None and tenant.chunks is None):
+    if problem.demand != plain or not is_default:
         return None
     root = "" if tenant.root is None else f", root {tenant.root}"
     return f"collective {tenant.collective.value}, chunks {problem.num_chunks}{root}"
