@@ -48,7 +48,10 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
 def _inserts(instance: Instance) -> bool:
     from teccl.construct.insertion import refusal
 
-    return refusal(instance) is None
+    problem = instance.problem
+    sums = _only_combines(problem) or not problem.chunks.reduce.any()
+    alone = problem.copy or all(len(nodes) == 1 for nodes in _goal_sets(problem.chunks))
+    return sums and alone and refusal(instance) is None
 
 
 def insertion_work(instance: Instance) -> int:

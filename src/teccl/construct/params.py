@@ -1,6 +1,6 @@
 """Params: every number that was found by trial, with its reason and the benchmark that sets it.
 
-Work is counted in one unit: placing one transfer once, about half a microsecond. The benchmarks are
+Work is counted in one unit: placing one transfer once, about a quarter of a microsecond. The benchmarks are
 ``quality`` (the distribution, ``benchmarks/quality.py``), ``constructive`` and ``scale`` (named
 cases). What a step costs was measured on two cores; a factor of two either way changes little.
 """
@@ -14,10 +14,10 @@ MILLION: Final = 10**6
 
 # --- how much work ------------------------------------------------------------------------------
 # Units that an effort may spend after the first schedule: about 1 s, 10 s and a quarter of an hour.
-BUDGET: Final = {"quick": 2 * MILLION, "normal": 20 * MILLION, "thorough": 2000 * MILLION}
+BUDGET: Final = {"quick": 4 * MILLION, "normal": 40 * MILLION, "thorough": 4000 * MILLION}
 # The gap for which it is worth spending all of that; a part of the work is worth that part of the
 # gap. This one rule decides whether to go on, wherever more work might help (quality).
-PATIENCE: Final = {"quick": 0.2, "normal": 0.2, "thorough": 0.0}
+PATIENCE: Final = {"quick": 0.3, "normal": 0.3, "thorough": 0.0}
 # A large problem has a budget of so many times the work of judging one schedule of it (scale).
 LARGE_PART: Final = 16
 # Part of the budget that goes into one construction of the best counts of chunks (quality).
@@ -47,6 +47,9 @@ MOST_CHUNKS: Final = 1024
 FINEST: Final = 16
 # Of the numbers of chunks tried, the fewest within this part of the best is taken.
 CHUNK_TOLERANCE: Final = 1000
+# Part of the gap that twice the chunks must close for still more to be tried: where they close less,
+# something else is wrong with the schedule.
+GAP_PART: Final = 20
 # A gap below which narrower cuts are not looked for, which takes longer than most searches.
 NARROW_GAP: Final = 0.004
 

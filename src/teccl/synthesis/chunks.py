@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterator
 
-from teccl.construct.params import CHUNK_TOLERANCE, FINEST, MANY_CHUNKS, MOST_CHUNKS
+from teccl.construct.params import CHUNK_TOLERANCE, FINEST, GAP_PART, MANY_CHUNKS, MOST_CHUNKS
 from teccl.synthesis.search import Search
 
 
 def ladder(search: Search, work: Callable[[int], int], *, most: int | None = None) -> Iterator[int]:
     """Yield numbers of chunks, each twice the one before, while that is worth its work.
 
-    Whoever asks offers schedules with that number before asking for the next. Two numbers that
-    gain less than their work is worth end it.
+    Whoever asks offers schedules with that number before asking for the next. Two numbers end it
+    that gain less than their work is worth, or next to nothing of the gap.
 
     Parameters
     ----------
@@ -26,16 +26,19 @@ def ladder(search: Search, work: Callable[[int], int], *, most: int | None = Non
     tolerance = 1 / CHUNK_TOLERANCE
     stale, fastest, count = 0, None, 1
     while stale < 2 and not search.is_within(tolerance):
-        if not search.is_worth(work(count)):
+        # Constructing takes about as much again, and half is left for whoever comes next.
+        if search.incumbents and not search.is_worth(2 * 2 * work(count)):
             return
         search.budget.spend(work(count))
         yield count
         found = search.incumbents.get(count)
         if found is None or count == limit:
             return
-        worth = max(tolerance, search.budget.price * work(count))
-        gains = fastest is None or found.length + worth * (search.target or 0) < fastest
-        stale = 0 if gains else stale + 1
+        if fastest is not None:
+            target = search.target or 0
+            worth = max(tolerance, search.budget.price * work(count)) * target
+            gains = fastest - found.length > max(worth, (fastest - target) / GAP_PART)
+            stale = 0 if gains else stale + 1
         fastest = found.length if fastest is None else min(fastest, found.length)
         count = min(2 * count, limit)
 

@@ -13,14 +13,14 @@ from teccl.synthesis.strategies.restart import Restart
 __all__ = ["CONSTRUCT", "PORTFOLIO"]
 
 # What makes schedules from nothing, without baselines and solvers.
-CONSTRUCT: list[Strategy] = [Construction(), NarrowCuts(), Polish(), Periods(), Improvement()]
+CONSTRUCT: list[Strategy] = [Construction(), NarrowCuts(), Periods(), Polish(), Improvement()]
 PORTFOLIO: list[Strategy] = [
     Restart(),
     Construction(),
     NarrowCuts(),
     Baselines(),
-    Polish(),
     Periods(),
+    Polish(),
     Improvement(),
     ExactOnGrid(),
 ]

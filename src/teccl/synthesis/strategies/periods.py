@@ -58,9 +58,7 @@ def _counts(search: Search) -> Iterator[int]:
     while 2 * count <= most:
         count *= 2
     while count >= 1:
-        if 2 * _work(search.features, count) <= search.budget.left and search.is_worth(
-            _work(search.features, count)
-        ):
+        if search.is_worth(_work(search.features, count)):
             yield count
         count //= 2
 
