@@ -8,7 +8,7 @@ from rich.console import Console
 from tests.cli.helpers import run
 
 from teccl import __version__
-from teccl.cli.display import ProgressPanel, _limits, progress_display, sparkline
+from teccl.cli.display import ProgressPanel, _limit, progress_display, sparkline
 from teccl.cli.doctor import LIBRARIES
 from teccl.progress import Progress
 
@@ -53,22 +53,18 @@ def test_the_panel_is_plain_where_it_must_be():
     assert "\n".join(drawn(panel)).isascii()
 
 
-def test_time_left_is_the_nearest_limit():
-    """A time limit counts from the start, an effort from the first schedule."""
-    panel = ProgressPanel(limits=(10.0, 3.0))
+def test_time_left_counts_from_the_start():
+    """A time limit is all that ends a search by the clock."""
+    panel = ProgressPanel(limit=10.0)
     assert panel.seconds_left(1.0) == 9.0
-    panel.first_schedule = 2.0
-    assert panel.seconds_left(4.0) == 1.0
     assert panel.seconds_left(40.0) == 0.0
     assert ProgressPanel().seconds_left(1.0) is None
 
 
-def test_limits_are_those_of_the_request():
-    """Only auto has an effort, and thorough has no end."""
-    assert _limits({}) == (None, 10.0)
-    assert _limits({"effort": "quick", "time_limit": "1min"}) == (60.0, 3.0)
-    assert _limits({"effort": "thorough"}) == (None, None)
-    assert _limits({"method": "ring"}) == (None, None)
+def test_limit_is_that_of_the_request():
+    """Only what the user says limits a search in seconds."""
+    assert _limit({}) is None
+    assert _limit({"effort": "quick", "time_limit": "1min"}) == 60.0
 
 
 def test_sparkline_samples_long_courses():

@@ -145,7 +145,6 @@ def test_circuits_use_a_shared_capacity_once(options):
     assert is_solved(task(CARD, wants(((0,), (1,))), **options))
 
 
-@pytest.mark.xfail(reason="plans for limited buffers are laid for copies only")
 @pytest.mark.parametrize("buffer", [0, 2])
 def test_sums_in_limited_buffers(buffer):
     """Reductions keep to limits of buffers too."""

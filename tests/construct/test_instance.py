@@ -115,7 +115,7 @@ def test_long_ways_only_where_they_are_needed(
     bridge: bool, longest: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Beyond their limit, passages through several switches remain only if GPUs need them."""
-    monkeypatch.setattr(instance_module, "MAX_LONG_ROUTES", 0)
+    monkeypatch.setattr(instance_module, "LONG_ROUTES", 0)
     ways = make_instance(chain(bridge=bridge), "allgather", "4KB").routes.ways()
     assert max(len(way) for way in ways) == longest
 

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from tests.construct.small import best_plan, make_instance, verified
 
-from teccl.construct.restricted import place_paths
+from teccl.construct.goal import Goal
+from teccl.construct.restricted import place_paths, rigid_plans
 from teccl.errors import MethodError
 from teccl.schedule import Schedule
 from teccl.schedule.timing import send_times
 from teccl.synthesis import solve
+from teccl.verification import verify
 
 NETWORKS = ["ring:gpus=5", "dgx1", "mesh:dims=2x3", "star:gpus=4", "dgx2"]
 
@@ -78,7 +80,7 @@ def test_copies_are_counted_on_a_line() -> None:
 def test_paths_are_placed_without_gaps() -> None:
     """Each leg of a path starts when the one before has arrived, whatever the order."""
     made = make_instance("ring:gpus=6", "alltoall", buffer=0)
-    plan = best_plan(made, level="quick")
+    plan = next(rigid_plans(made, Goal()))
     assert plan.path is not None
     key = np.arange(int(plan.path.max()) + 1)[::-1]
     placed = place_paths([made], plan, key=key)
@@ -88,11 +90,18 @@ def test_paths_are_placed_without_gaps() -> None:
     assert (end[follows] == placed.rows[follows + 1, 2]).all()
 
 
+@pytest.mark.parametrize("buffer", [0, 1])
+@pytest.mark.parametrize("collective", ["reduce", "reducescatter"])
+def test_sums_for_one_gpu_keep_to_buffers(collective: str, buffer: int) -> None:
+    """A tree of sums is placed so that no more waits than may."""
+    result = solve("ring:gpus=3", collective, size="1MB", chunks=1, buffer=buffer)
+    assert not verify(result.schedule)
+
+
 @pytest.mark.parametrize(
     ("collective", "limit", "remedy"),
     [
-        ("reduce", {"buffer": 0}, "drop --buffer"),
-        ("reducescatter", {"buffer": 1}, "drop --buffer"),
+        ("allreduce", {"buffer": 1}, "drop --buffer"),
         ("allreduce", {"copy": False}, "drop --no-copy"),
     ],
 )

@@ -1,8 +1,9 @@
 """Params: every number that was found by trial, with its reason and the benchmark that sets it.
 
-Work is counted in one unit: placing one transfer once, about a quarter of a microsecond. The benchmarks are
-``quality`` (the distribution, ``benchmarks/quality.py``), ``constructive`` and ``scale`` (named
-cases). What a step costs was measured on two cores; a factor of two either way changes little.
+Work is counted in one unit: placing one transfer once, about a quarter of a microsecond. The
+benchmarks are ``quality`` (the distribution, ``benchmarks/quality.py``), ``constructive`` and
+``scale`` (named cases). What a step costs was measured on two cores; a factor of two either way
+changes little.
 """
 
 from typing import Final
@@ -47,8 +48,8 @@ MOST_CHUNKS: Final = 1024
 FINEST: Final = 16
 # Of the numbers of chunks tried, the fewest within this part of the best is taken.
 CHUNK_TOLERANCE: Final = 1000
-# Part of the gap that twice the chunks must close for still more to be tried: where they close less,
-# something else is wrong with the schedule.
+# Part of the gap that twice the chunks must close for still more to be tried: where they close
+# less, something else is wrong with the schedule.
 GAP_PART: Final = 20
 # A gap below which narrower cuts are not looked for, which takes longer than most searches.
 NARROW_GAP: Final = 0.004
