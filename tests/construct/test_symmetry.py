@@ -1,8 +1,8 @@
 """Symmetry: which groups are found, and that what they repeat is a schedule."""
 
-from dataclasses from itertools import islice
+from dataclasses import replace
+from itertools import islice
 from operator import attrgetter
-import replace
 from fractions import Fraction
 
 import numpy as np
