@@ -9,12 +9,15 @@ from teccl.bounds import Bound, all_bounds
 from teccl.bounds.allreduce import partition_bound
 from teccl.bounds.coverage import _Crowd, _evaluate, _port, _Side
 from teccl.bounds.cuts import Cut, cut_bound, cut_estimate
+from teccl.bounds.lengths import _are_pairs, _length_bound, _Load
 from teccl.bounds.network import Network
 from teccl.bounds.partitions import Partition
 from teccl.bounds.quickest import quickest_bound
 from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
 
+# Choices of lengths.
+RANDOM_LENGTHS = 12
 # Of all cuts, those that may move with time.
 MOST_MOVING = 6
 
@@ -37,15 +40,24 @@ def best_bound(problem: Problem, *, grid: TimeGrid | None = None, fluid: bool = 
 
 
 def best_partition_bound(problem: Problem) -> int:
-    """The largest partition bound of an AllReduce in picoseconds, whatever the partition."""
+    """The largest partition bound in picoseconds, whatever the partition."""
     network = Network.build(problem, fluid=True)
-    members = problem.chunks.sources(0)
     best = 0
     for labels in _labels(problem.topology.num_nodes):
-        part = np.array(labels)
-        if set(part[members].tolist()) == set(range(max(labels) + 1)):
-            bound = partition_bound(network, Partition(part, "each part"))
-            best = max(best, 0 if bound is None else bound.value)
+        bound = partition_bound(network, Partition(np.array(labels), "each part"))
+        best = max(best, 0 if bound is None else bound.value)
+    return best
+
+
+def best_length_bound(problem: Problem, seed: int) -> int:
+    """The largest length bound in picoseconds of some random lengths, many of them zero."""
+    network, rng = Network.build(problem, fluid=True), np.random.default_rng(seed)
+    load = _Load.build(network, _are_pairs(network))
+    best = 0
+    for _ in range(RANDOM_LENGTHS if load.has_work else 0):
+        drawn = rng.choice([0, 0, 1, 1, 2, 3], problem.topology.num_links)
+        bound = _length_bound(network, load, "chance", drawn)
+        best = max(best, 0 if bound is None else bound.value)
     return best
 
 

@@ -1,6 +1,7 @@
 """Random small problems of every kind, such that all lengths are whole multiples of one unit."""
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -12,6 +13,9 @@ from teccl.topology import Link, Node, NodeKind, Topology
 UNIT = Fraction(1, 10**6)
 # Bytes that a link of slowness one carries in a unit.
 PIECE = 1200
+
+# Chunks that move times links, in problems whose fluid optimum is computed.
+MOST_SENDS = 48
 
 MODES: list[dict] = [
     {},
@@ -317,12 +321,49 @@ def random_allreduce(seed: int) -> Problem:
 
 
 def random_sum(seed: int, gpus: int = 3) -> Problem:
-    """A sum among two or more of at most so many GPUs and a relay, in every mode and with options.
+    """A sum among some of at most so many GPUs and a relay, in every mode and with options."""
+    rng = random.Random(seed)
+
+    def demand(topology: Topology) -> Demand:
+        count = rng.randrange(2, min(gpus, topology.num_gpus) + 1)
+        ranks = sorted(rng.sample(range(topology.num_gpus), count))
+        name = rng.choice(["allreduce", "allreduce", "allreduce", *SUMS])
+        return Demand(tenants=(_with_ready(rng, _tenant(rng, name, ranks, 1), ranks),))
+
+    return _fluid_problem(rng, gpus, demand)
+
+
+def random_mixture(seed: int, gpus: int = 3) -> Problem:
+    """Two tenants, or one with anything, among at most so many GPUs and a relay."""
+    rng = random.Random(seed)
+
+    def demand(topology: Topology) -> Demand:
+        first = sorted(
+            rng.sample(range(topology.num_gpus), rng.randrange(2, topology.num_gpus + 1))
+        )
+        second = sorted(
+            rng.sample(range(topology.num_gpus), rng.randrange(2, topology.num_gpus + 1))
+        )
+        tenants = [_tenant(rng, rng.choice([*COPIES, *SUMS]), first, 1)]
+        if rng.random() < 0.4:
+            tenants.append(_explicit(rng, topology.num_gpus, rng.choice([1, 2]), "b"))
+        elif rng.random() < 0.8:
+            other = _tenant(rng, rng.choice([*COPIES, *SUMS]), second, rng.choice([1, 2]))
+            tenants.append(replace(other, name="b"))
+        tenants[0] = _with_ready(rng, tenants[0], first)
+        return Demand(tenants=tuple(tenants))
+
+    return _fluid_problem(rng, gpus, demand)
+
+
+def _fluid_problem(
+    rng: random.Random, gpus: int, make_demand: Callable[[Topology], Demand]
+) -> Problem:
+    """A small network with a demand, in some mode, perhaps with rates that change.
 
     Links that leave GPUs or lead from switch to switch have a latency, so that nothing comes back
     to where it was within the same unit of time.
     """
-    rng = random.Random(seed)
     while True:
         topology = random_topology(rng)
         if topology.num_gpus > gpus + (rng.random() < 0.2) or topology.num_links > 16:
@@ -333,15 +374,14 @@ def random_sum(seed: int, gpus: int = 3) -> Problem:
             else link
             for link in topology.links
         )
-        count = rng.randrange(2, min(gpus, topology.num_gpus) + 1)
-        ranks = sorted(rng.sample(range(topology.num_gpus), count))
-        name = rng.choice(["allreduce", "allreduce", "allreduce", *SUMS])
-        tenant = _with_ready(rng, _tenant(rng, name, ranks, 1), ranks)
-        demand = Demand(tenants=(tenant,))
+        demand = make_demand(topology)
         problem = _in_some_mode(rng, replace(topology, links=links), demand, 1)
         if rng.random() < 0.3:
             problem = with_profiles(problem, rng)
-        if find_unreachable(problem) is None:
+        moving = sum(_moves(problem, m) for m in range(len(problem.chunks)))
+        # Beyond, the exact optimum takes long.
+        is_small = topology.num_links * moving <= MOST_SENDS
+        if moving and is_small and find_unreachable(problem) is None:
             return problem
 
 

@@ -305,7 +305,7 @@ class Attempt:
                 program.at_most(held, -1)
 
     def _switch_choices(self, sends: list[tuple[Hop, int, int]]) -> dict[int, list]:
-        """For every send out of a switch, the sends that it may be made of: one, or a sum."""
+        """For every send out of a switch, what it may be made of: one send, or several summed."""
         choices: dict[int, list] = {}
         fed: dict[int, list[int]] = defaultdict(list)
         for hop, k, column in sends:
@@ -321,8 +321,8 @@ class Attempt:
             for entry, choice in choices[column]:
                 fed[entry].append(choice)
         if self.problem.switch is not SwitchMode.COPY:
-            for picks in fed.values():
-                self.program.at_most([(c, 1) for c in picks], 1)
+            for entry, picks in fed.items():
+                self.program.at_most([*((c, 1) for c in picks), (entry, -1)], 0)
         return choices
 
     def _capacity_rows(self) -> None:

@@ -10,12 +10,18 @@ from fractions import Fraction
 
 import pytest
 from tests.bounds.clock import Clock
-from tests.bounds.evaluate import best_bound, best_coverage_bound, best_partition_bound
+from tests.bounds.evaluate import (
+    best_bound,
+    best_coverage_bound,
+    best_length_bound,
+    best_partition_bound,
+)
 from tests.bounds.fluid import allreduce_seconds, can_finish, transposed
 from tests.bounds.instances import (
     UNIT,
     random_allreduce,
     random_epoch,
+    random_mixture,
     random_problem,
     random_sum,
     scaled,
@@ -29,7 +35,6 @@ from teccl.bounds import all_bounds, summarise
 from teccl.construct.baselines import build_baseline, serving_baselines
 from teccl.construct.instance import Instance
 from teccl.construct.realise import realise
-from teccl.demand import Collective
 from teccl.errors import MethodError
 from teccl.problem import Problem
 from teccl.replay import simulate
@@ -158,12 +163,11 @@ def test_allreduce_bounds_hold_against_trees(number):
     assert [seed for seed in batch(number) if allreduce_excess(seed)] == []
 
 
-def sum_excess(seed: int, gpus: int) -> float | None:
-    """By how much a bound exceeds the horizon that fluid sums need just so; None if none do.
+def fluid_excess(problem: Problem, seed: int) -> float | None:
+    """By how much a bound exceeds the horizon that fluid data just needs; None if none is served.
 
     The data is as much as the best mixture of patterns serves by the horizon.
     """
-    problem = random_sum(seed, gpus)
     soonest = next(b.value for b in all_bounds(problem) if b.kind == "pair")
     horizon = -(-soonest // UNIT_PS) + random.Random(seed).choice([1, 1, 2, 2, 3, 4, 6])
     factor = most_by(problem, UNIT, horizon)
@@ -171,37 +175,52 @@ def sum_excess(seed: int, gpus: int) -> float | None:
         return None
     # The linear program is exact to some nine digits.
     problem = scaled(problem, Fraction(factor) * (1 - Fraction(1, 10**6)))
-    bounds = [best_bound(problem).value, best_coverage_bound(problem)]
-    if problem.demand.tenants[0].collective is Collective.ALLREDUCE:
-        bounds.append(best_partition_bound(problem))
+    bounds = [
+        best_bound(problem).value,
+        best_coverage_bound(problem),
+        best_partition_bound(problem),
+        best_length_bound(problem, seed),
+    ]
     return max(bounds) / (horizon * UNIT_PS) - 1
 
 
-def check_sums(seeds: range, gpus: int) -> None:
-    """Check the bounds of sums: none is above the optimum, and most are near it."""
-    excess = {seed: sum_excess(seed, gpus) for seed in seeds}
+def check_fluid(problems: dict[int, Problem]) -> None:
+    """Check the bounds of fluid data: none is above the optimum, and most are near it."""
+    excess = {seed: fluid_excess(problem, seed) for seed, problem in problems.items()}
     served = {seed: value for seed, value in excess.items() if value is not None}
     assert {seed: value for seed, value in served.items() if value > 0} == {}
-    assert len(served) > len(seeds) * 3 / 4
+    assert len(served) > len(problems) * 3 / 4
     assert sorted(served.values())[len(served) // 2] > -0.1
 
 
 def test_bounds_hold_against_free_partial_sums_on_a_sample():
     """No bound exceeds the optimum of fluid sums among two or three GPUs."""
-    check_sums(range(20), 3)
+    check_fluid({seed: random_sum(seed) for seed in range(20)})
+
+
+def test_bounds_hold_against_fluid_tenants_on_a_sample():
+    """No bound exceeds the optimum of fluid copies and sums of several tenants together."""
+    check_fluid({seed: random_mixture(seed) for seed in range(20)})
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(20, 30))
 def test_bounds_hold_against_free_partial_sums(number):
     """No bound exceeds the optimum of fluid sums among two or three GPUs."""
-    check_sums(batch(number), 3)
+    check_fluid({seed: random_sum(seed) for seed in batch(number)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(20, 30))
+def test_bounds_hold_against_fluid_tenants(number):
+    """No bound exceeds the optimum of fluid copies and sums of several tenants together."""
+    check_fluid({seed: random_mixture(seed) for seed in batch(number)})
 
 
 @pytest.mark.slow
 def test_bounds_hold_against_free_partial_sums_of_four():
     """No bound exceeds the optimum of fluid sums among up to four GPUs."""
-    check_sums(range(3000, 3040), 4)
+    check_fluid({seed: random_sum(seed, 4) for seed in range(3000, 3040)})
 
 
 def best_finish_ps(problem: Problem) -> int | None:

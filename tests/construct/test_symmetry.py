@@ -1,9 +1,9 @@
 """Symmetry: which groups are found, and that what they repeat is a schedule."""
 
 from dataclasses import replace
+from fractions import Fraction
 from itertools import islice
 from operator import attrgetter
-from fractions import Fraction
 
 import numpy as np
 import pytest

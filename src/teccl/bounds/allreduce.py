@@ -1,14 +1,13 @@
-r"""AllReduce's own bound: every part of a partition must receive its share twice over.
+r"""The partition bound: how often data must enter the parts of a partition, all together.
 
-Split the nodes into g disjoint parts, each with a member; nodes outside all parts must be switches
-that do not reduce. To combine g contributions of S bytes, g - 1 of them must enter a part other
-than their own, and to hand the result to all parts it must enter g - 1 of them again: bytes that
-enter parts number at least 2 (g - 1) S, whatever trees are used. A node outside that could combine
-(a GPU that takes no part, a reducing switch) would save entries, so the capacity into it counts
-too. No entry starts before some contribution can have come to it, or so late that what it carries
-no longer gets to any member. Hence, with these heads h and tails q of the links into parts,
+Split the nodes into disjoint parts; a GPU or reducing switch outside is a part of its own, other
+switches may stay outside. A copied chunk must enter every part that wants it and holds none of it.
+A sum with contributors in A parts and destinations in D parts must enter A - 1 times until some
+part knows all of it, and D - 1 times after that, or one time more if no part has both: an AllReduce
+2 (g - 1) times among g parts. No entry starts before some data can have come to it, or so late that
+it no longer gets to any destination. Hence, with these heads h and tails q of the links into parts,
 
-.. math:: \sum_e C_e \, (T - h_e - q_e)^+ \ge 2 (g - 1) S .
+.. math:: \sum_e C_e \, (T - h_e - q_e)^+ \ge \sum_m b_m \, \mathrm{entries}_m .
 """
 
 from collections.abc import Sequence
@@ -22,57 +21,96 @@ from teccl.bounds.partitions import Mask, Partition, candidate_partitions
 from teccl.bounds.windows import FAR, IntArray, least_time
 from teccl.units import display_time, format_bandwidth, format_size
 
+# Different sets of GPUs among which data is summed that partitions are made for.
+MOST_SETS = 4
+# Kinds of chunks beyond which counting the entries of each takes too long.
+MOST_CLASSES = 5_000
+
 
 def partition_bounds(network: Network, narrow: Sequence[Mask] = ()) -> list[Bound]:
     """Bounds from partitions of the nodes; `narrow` are sets behind narrow cuts."""
     classes = network.classes
-    goals = [classes.goals[g] for g in classes.goal]
-    origins = [classes.origins[o].nodes for o in classes.origin]
-    members = origins[0]
-    everyone = (*goals, *origins)
-    if not network.fluid or not classes.reduce.all():
+    is_joint = bool(classes.reduce.any()) or len(network.problem.demand.tenants) > 1
+    if not network.fluid or not is_joint or len(classes) > MOST_CLASSES:
         return []
-    if any(not np.array_equal(nodes, members) for nodes in everyone):
-        return []
-    partitions = candidate_partitions(network, members, narrow)
-    bounds = [partition_bound(network, partition) for partition in partitions]
-    return [bound for bound in bounds if bound is not None]
+    bounds = []
+    for members in _member_sets(network):
+        for partition in candidate_partitions(network, members, narrow):
+            bound = partition_bound(network, partition)
+            if bound is not None:
+                bounds.append(bound)
+    return bounds
+
+
+def _member_sets(network: Network) -> list[IntArray]:
+    """Return the sets of GPUs among which data is summed and wanted, or else all that want data."""
+    classes, found = network.classes, dict[bytes, IntArray]()
+    for number in np.flatnonzero(classes.reduce).tolist():
+        nodes = classes.origins[classes.origin[number]].nodes
+        goals = classes.goals[classes.goal[number]]
+        if len(goals) > 1:
+            members = np.unique(np.concatenate([nodes, goals]))
+            found.setdefault(members.tobytes(), members)
+    everyone = np.unique(np.concatenate([classes.goals[goal] for goal in np.unique(classes.goal)]))
+    return list(found.values())[:MOST_SETS] or [everyone]
 
 
 def partition_bound(network: Network, partition: Partition) -> Bound | None:
-    """Evaluate the bound of a partition of an AllReduce exactly; None where nothing must enter."""
+    """Evaluate the bound of a partition exactly; None where nothing must enter a part."""
     topology, part = network.problem.topology, partition.part
     combines = np.array([not node.is_switch or node.reduce for node in topology.nodes])
     counted = (part >= 0) | combines
-    # Nodes outside the parts that can combine are parts of their own, without a member.
+    # Nodes outside that can combine are parts of their own.
     own = np.where(part >= 0, part, -1 - np.arange(len(part)))
     into = counted[topology.link_dst] & (own[topology.link_src] != own[topology.link_dst])
-    gates = network.gates(np.flatnonzero(into))
-    parts = int(part.max()) + 1
-    if parts < 2 or not gates:
+    gates, need = network.gates(np.flatnonzero(into)), _need(network, own)
+    if not gates or not need:
         return None
     head, tail = _ends(network)
     around = [(int(head[g.links].min()), int(tail[g.links].min())) for g in gates]
     changes = (
         change for gate, ends in zip(gates, around, strict=True) for change in gate.window(*ends)
     )
-    amount = sum(network.classes.amount, Fraction(0))
-    value = least_time(changes, 2 * (parts - 1) * amount)
     rate = sum(float(gate.rate) for gate in gates)
-    least = min(h + q for h, q in around)
-    text = (
-        f"2 x {parts - 1} x {format_size(round(amount))} must enter {partition.label} at "
-        f"{format_bandwidth(round(rate * 1e12))} in all, plus {display_time(least / 1e12)}"
-    )
-    return Bound(kind="partition", value=value, certificate=text)
+    least = display_time(min(h + q for h, q in around) / 1e12)
+    text = f"at {format_bandwidth(round(rate * 1e12))} in all, plus {least}"
+    what = _described(network, need, int(part.max()) + 1)
+    text = f"{what} must enter {partition.label} {text}"
+    return Bound(kind="partition", value=least_time(changes, need), certificate=text)
+
+
+def _described(network: Network, need: Fraction, parts: int) -> str:
+    """Say what enters: for an AllReduce of all parts how often, else how much."""
+    amount = sum(network.classes.amount, Fraction(0))
+    if need == 2 * (parts - 1) * amount and network.classes.reduce.all():
+        return f"2 x {parts - 1} x {format_size(round(amount))}"
+    return format_size(round(need))
+
+
+def _need(network: Network, own: IntArray) -> Fraction:
+    """Bytes that must enter parts, given the part of each node."""
+    classes, total = network.classes, Fraction(0)
+    origins = [set(own[origin.nodes].tolist()) for origin in classes.origins]
+    goals = [set(own[nodes].tolist()) for nodes in classes.goals]
+    rows = zip(classes.origin.tolist(), classes.goal.tolist(), strict=True)
+    for (o, g), reduce, amount in zip(rows, classes.reduce, classes.amount, strict=True):
+        sources, wanted = origins[o], goals[g]
+        if reduce:
+            total += amount * (len(sources) + len(wanted) - 1 - bool(sources & wanted))
+        else:
+            total += amount * len(wanted - sources)
+    return total
 
 
 def _ends(network: Network) -> tuple[IntArray, IntArray]:
-    """Head and tail of each link: from the first contribution, and to the nearest member."""
+    """Head and tail of each link: from the first data there is, and to the nearest destination."""
     topology, classes = network.problem.topology, network.classes
-    nodes = classes.origins[0].nodes
-    ready = np.min([origin.ready for origin in classes.origins], axis=0)
-    before = (network.approach[nodes] + ready[:, None]).min(axis=0)
-    after = network.distance[:, nodes].min(axis=1)
-    head = before[topology.link_src]
-    return np.minimum(head, FAR), np.minimum(network.crossing + after[topology.link_dst], FAR)
+    before = np.full(topology.num_nodes, FAR)
+    for nodes, ready in classes.origins:
+        np.minimum.at(before, nodes, ready)
+    starts = np.flatnonzero(before < FAR)
+    wanted = np.unique(np.concatenate([classes.goals[goal] for goal in np.unique(classes.goal)]))
+    first = (network.approach[starts] + before[starts, None]).min(axis=0)
+    after = network.distance[:, wanted].min(axis=1)
+    tail = network.crossing + after[topology.link_dst]
+    return np.minimum(first[topology.link_src], FAR), np.minimum(tail, FAR)

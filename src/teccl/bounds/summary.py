@@ -56,7 +56,7 @@ def all_bounds(
     if narrow:
         moving = (quickest_bound(network, estimate) for estimate in found[:MOST_CUTS])
         bounds += [bound for bound in moving if bound is not None]
-    bounds += [*length_bounds(network), *coverage_bounds(network)]
+    bounds += [*length_bounds(network, narrow=narrow), *coverage_bounds(network)]
     return sorted(bounds, key=lambda b: -b.value)
 
 

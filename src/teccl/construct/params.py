@@ -36,7 +36,7 @@ SWITCHED_UNITS: Final = 8
 TREE_UNITS: Final = 8
 PATH_UNITS: Final = 64
 LISTING_UNITS: Final = 12
-OFFER_UNITS: Final = 8
+OFFER_UNITS: Final = 4
 PYTHON_UNITS: Final = 32
 
 # --- how many chunks ----------------------------------------------------------------------------

@@ -26,8 +26,8 @@ def ladder(search: Search, work: Callable[[int], int], *, most: int | None = Non
     tolerance = 1 / CHUNK_TOLERANCE
     stale, fastest, count = 0, None, 1
     while stale < 2 and not search.is_within(tolerance):
-        # Constructing takes about as much again, and half is left for whoever comes next.
-        if search.incumbents and not search.is_worth(2 * 2 * work(count)):
+        # As much is left for whoever comes next.
+        if search.incumbents and not search.is_worth(2 * work(count)):
             return
         search.budget.spend(work(count))
         yield count

@@ -27,8 +27,8 @@ class Construction:
     def attempts(self, search: Search) -> Iterator[None]:
         """Construct with more and more chunks."""
         for count in ladder(search, search.features.offer_work):
-            # As much work goes into constructing a schedule as into judging it.
-            allowance = search.features.offer_work(count)
+            # Constructing a schedule may take twice the work of judging it.
+            allowance = 2 * search.features.offer_work(count)
             construct_one(search, search.request.problem(count), allowance=allowance)
             yield
 
