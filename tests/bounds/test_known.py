@@ -14,7 +14,7 @@ from teccl.bounds.coverage import coverage_bounds
 from teccl.bounds.cuts import Cut, cut_estimate
 from teccl.bounds.network import Network
 from teccl.bounds.quickest import quickest_bound
-from teccl.demand import Demand
+from teccl.demand import Collective, Demand, Tenant
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
@@ -211,6 +211,45 @@ def test_what_a_holder_inside_has_need_not_cross():
     """A chunk that someone on the near side holds stays out of the cut."""
     problem = task(net("a b c", "a>b 1/100, c>b"), wants(((0, 2), (1,))))
     assert physical_us(problem) < 2
+
+
+# Tenants
+
+
+def together(spec: str | Topology, *tenants: Tenant) -> Problem:
+    return Problem(topology=Topology.parse(spec), demand=Demand(tenants=tenants))
+
+
+def tenant(name: str, size: int, ranks: range, called: str) -> Tenant:
+    return Tenant(collective=Collective(name), size=Fraction(size), ranks=tuple(ranks), name=called)
+
+
+def test_tenants_together_take_no_less_than_one_alone():
+    """An AllReduce is as hard with another collective beside it."""
+    first = tenant("allreduce", 10**6, range(4), "a")
+    second = tenant("alltoall", 10**6, range(4, 8), "b")
+    alone = physical_us(together("dgx1", first))
+    assert physical_us(together("dgx1", first, second)) >= alone
+
+
+def test_copies_of_one_tenant_and_pairs_of_another_share_links():
+    """On a ring of four an AllToAll covers 16 hops of b, an AllGather 12: 28 kB on 8 GB/s."""
+    ring = net("a b c d", "a-b, b-c, c-d, d-a")
+    first, second = (
+        tenant("allgather", 4000, range(4), "a"),
+        tenant("alltoall", 4000, range(4), "b"),
+    )
+    assert physical_us(together(ring, first, second)) == Fraction(28, 8)
+
+
+def test_sums_of_one_tenant_and_pairs_of_another_share_links():
+    """An AllReduce of 4 kB enters the GPUs of a ring six times in all: 16 + 24 kB on 8 GB/s."""
+    ring = net("a b c d", "a-b, b-c, c-d, d-a")
+    first, second = (
+        tenant("allreduce", 4000, range(4), "a"),
+        tenant("alltoall", 4000, range(4), "b"),
+    )
+    assert physical_us(together(ring, first, second)) == 5
 
 
 # Coverage

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from teccl.bounds.candidates import representatives
 from teccl.bounds.model import Bound
-from teccl.bounds.network import Network, all_distances
+from teccl.bounds.network import Network
 from teccl.bounds.windows import FAR, Estimates, Gate, IntArray, least_time
 from teccl.problem import SwitchMode
 from teccl.units import display_time, format_bandwidth, format_size
@@ -112,8 +112,6 @@ class _Side:
         Ends of each link at the port and away from it.
     distance
         Least time to a node (row) from another (column), or back from the row to the column.
-    lead
-        The same over ways that pass nothing but switches from the column on.
     is_place
         Which nodes can put several contributions into one byte, or one byte to several uses.
     """
@@ -122,7 +120,6 @@ class _Side:
     near: IntArray
     far: IntArray
     distance: IntArray
-    lead: IntArray
     is_place: Mask
 
     @staticmethod
@@ -133,7 +130,6 @@ class _Side:
         if not inward:
             near, far = far, near
             able = np.full(topology.num_nodes, problem.switch is SwitchMode.COPY)
-        lead = all_distances(problem, network.step, only=topology.is_switch[near])
         distance = network.distance
         if inward:
             # Circuits begin to use a later link before the data has come to its switch.
@@ -143,16 +139,14 @@ class _Side:
             near=near,
             far=far,
             distance=distance,
-            lead=lead.T if inward else lead,
             is_place=~topology.is_switch | able,
         )
 
-    def places(self, node: int, link: int) -> IntArray:
-        """Places that feed a link of a node's port; the switch before it where that is one."""
-        end = int(self.far[link])
+    def places(self, node: int, end: int, lead: IntArray) -> IntArray:
+        """Places that feed a link of a node's port; its far end alone where that is one."""
         if self.is_place[end]:
             return np.array([end])
-        found = np.flatnonzero(self.is_place & (self.lead[end] < FAR))
+        found = np.flatnonzero(self.is_place & (lead < FAR))
         return found[found != node]
 
 
@@ -182,20 +176,24 @@ def _port(network: Network, side: _Side, node: int) -> _Port | None:
         return None
     others = np.array(sorted(partners))
     ready = np.array([partners[other].ready for other in others.tolist()])
-    gates = network.gates(links)
-    places = [[side.places(node, int(link)) for link in gate.links] for gate in gates]
-    used = np.unique(np.concatenate([each for gate in places for each in gate]))
+    gates, ends = network.gates(links), np.unique(side.far[links])
+    # Ways that pass nothing but switches before the far end of an input.
+    passing = network.problem.topology.is_switch[side.near]
+    lead = dict(zip(ends.tolist(), _least_ways(network, side, ends, passing), strict=True))
+    places = {end: side.places(node, end, row) for end, row in lead.items()}
+    used = np.unique(np.concatenate(list(places.values())))
     ways = np.full(network.distance.shape, FAR)
     ways[used] = _without(network, side, node, used)
     is_joined = network.problem.switch is SwitchMode.HYPER_EDGE
     fed, times, around = [], [], []
-    for gate, groups in zip(gates, places, strict=True):
-        if not any(len(group) for group in groups):
+    for gate in gates:
+        if not any(len(places[end]) for end in side.far[gate.links].tolist()):
             continue
         rows = []
-        for link, group in zip(gate.links.tolist(), groups, strict=True):
+        for link, end in zip(gate.links.tolist(), side.far[gate.links].tolist(), strict=True):
+            group = places[end]
             # The ports of a hyper-edge are held together from the start.
-            before = 0 if is_joined and side.inward else side.lead[side.far[link], group][:, None]
+            before = 0 if is_joined and side.inward else lead[end][group][:, None]
             after = 0 if side.inward else network.step[link]
             rows.append(ways[np.ix_(group, others)] + before + after)
         reached = np.concatenate(rows) + (ready if side.inward else 0)
@@ -235,13 +233,14 @@ def _without(network: Network, side: _Side, node: int, places: IntArray) -> IntA
     passes[:, node] = False
     again = np.flatnonzero(passes.any(axis=1) & ~network.problem.topology.is_switch[places])
     if len(again):
-        ways[again] = _least_ways(network, side, node, places[again])
+        apart = (side.near != node) & (side.far != node)
+        ways[again] = _least_ways(network, side, places[again], apart)
     return ways
 
 
-def _least_ways(network: Network, side: _Side, node: int, places: IntArray) -> IntArray:
-    """Bellman and Ford's distances to places, all at once, in the network without a node."""
-    kept = np.flatnonzero((side.near != node) & (side.far != node))
+def _least_ways(network: Network, side: _Side, places: IntArray, allowed: Mask) -> IntArray:
+    """Bellman and Ford's distances to places, all at once, over the links that are allowed."""
+    kept = np.flatnonzero(allowed)
     kept = kept[np.argsort(side.far[kept], kind="stable")]
     ways = np.full((len(places), len(side.distance)), FAR)
     ways[np.arange(len(places)), places] = 0

@@ -20,6 +20,8 @@ from teccl.schedule import BoundSummary
 from teccl.timegrid import TimeGrid
 from teccl.units import display_time
 
+# Tenants beyond which none is looked at by itself.
+MOST_ALONE = 8
 # Cuts that a summary evaluates exactly, and that may move with time.
 MOST_CUTS = 4
 
@@ -57,7 +59,20 @@ def all_bounds(
         moving = (quickest_bound(network, estimate) for estimate in found[:MOST_CUTS])
         bounds += [bound for bound in moving if bound is not None]
     bounds += [*length_bounds(network, narrow=narrow), *coverage_bounds(network)]
+    if network.fluid and narrow:
+        bounds += _alone(problem)
     return sorted(bounds, key=lambda b: -b.value)
+
+
+def _alone(problem: Problem) -> list[Bound]:
+    """Return the best bound of each of several tenants by itself: company makes none faster."""
+    tenants = problem.demand.tenants
+    found = []
+    for tenant in tenants if 1 < len(tenants) <= MOST_ALONE else ():
+        single = replace(problem, demand=Demand(tenants=(tenant,)))
+        best = all_bounds(single, most_cuts=MOST_CUTS)[0]
+        found.append(replace(best, certificate=f"{tenant.name} alone: {best.certificate}"))
+    return found
 
 
 def summarise(
