@@ -12,13 +12,14 @@ it no longer gets to any destination. Hence, with these heads h and tails q of t
 
 from collections.abc import Sequence
 from fractions import Fraction
+from operator import add
 
 import numpy as np
 
 from teccl.bounds.model import Bound
 from teccl.bounds.network import Network
 from teccl.bounds.partitions import Mask, Partition, candidate_partitions
-from teccl.bounds.windows import FAR, IntArray, least_time
+from teccl.bounds.windows import FAR, IntArray, least_time, room_changes
 from teccl.units import display_time, format_bandwidth, format_size
 
 # Different sets of GPUs among which data is summed that partitions are made for.
@@ -67,12 +68,11 @@ def partition_bound(network: Network, partition: Partition) -> Bound | None:
     if not gates or not need:
         return None
     head, tail = _ends(network)
-    around = [(int(head[g.links].min()), int(tail[g.links].min())) for g in gates]
-    changes = (
-        change for gate, ends in zip(gates, around, strict=True) for change in gate.window(*ends)
-    )
+    heads = [int(head[gate.links].min()) for gate in gates]
+    tails = [int(tail[gate.links].min()) for gate in gates]
+    changes = room_changes(gates, heads, tails)
     rate = sum(float(gate.rate) for gate in gates)
-    least = display_time(min(h + q for h, q in around) / 1e12)
+    least = display_time(min(map(add, heads, tails)) / 1e12)
     text = f"at {format_bandwidth(round(rate * 1e12))} in all, plus {least}"
     what = _described(network, need, int(part.max()) + 1)
     text = f"{what} must enter {partition.label} {text}"

@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from teccl.bounds.model import Bound
 from teccl.bounds.network import Network
-from teccl.bounds.windows import FAR, Estimates, Gate, IntArray, least_time
+from teccl.bounds.windows import FAR, Estimates, Gate, IntArray, least_time, room_changes
 from teccl.units import display_time, format_bandwidth, format_size
 
 MAX_THRESHOLDS = 12
@@ -93,8 +93,8 @@ def cut_bound(network: Network, estimate: Estimate) -> Bound:
     members = load.classes[chosen]
     if network.fluid:
         total = sum((network.classes.amount[i] for i in members), Fraction(0))
-        ends = zip(estimate.gates, head.tolist(), tail.tolist(), strict=True)
-        value = least_time((change for gate, h, q in ends for change in gate.window(h, q)), total)
+        changes = room_changes(estimate.gates, head.tolist(), tail.tolist())
+        value = least_time(changes, total)
     else:
         away = (head + tail).tolist()
         value = _least_whole_time(estimate.gates, away, int(network.classes.count[members].sum()))

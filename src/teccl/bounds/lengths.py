@@ -33,7 +33,7 @@ RESOLUTION = 10**6
 # Columns of the flow model whose dual is used; beyond, simple lengths must do.
 MAX_COLUMNS = 8_000
 # Kinds of chunks that several want, or that are summed, whose costs are counted.
-MOST_SHARED = 1_000
+MOST_SHARED = 200
 
 
 class _Pairs(NamedTuple):
@@ -72,12 +72,13 @@ class _Load:
 def length_bounds(network: Network, *, narrow: bool = True) -> list[Bound]:
     """Evaluate the length bound for several choices of lengths, for fluid data.
 
-    What is wanted from one by one is always served; sums and several tenants together too, with the
-    flow's prices only if `narrow`. A single tenant's copies have better bounds.
+    What is wanted from one by one is always served, and several tenants together, with the flow's
+    prices only if `narrow`; a single tenant's sums only then, and its copies have better bounds.
     """
     is_pair = _are_pairs(network)
-    is_joint = bool(network.classes.reduce.any()) or len(network.problem.demand.tenants) > 1
     has_others = not is_pair.all()
+    is_sum = narrow and bool(network.classes.reduce.any())
+    is_joint = is_sum or len(network.problem.demand.tenants) > 1
     is_served = not has_others or (is_joint and (~is_pair).sum() <= MOST_SHARED)
     if not network.fluid or not network.rate or not is_served:
         return []

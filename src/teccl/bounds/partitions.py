@@ -19,7 +19,7 @@ MOST_SPLITS = 8
 MOST_MERGED = 3
 MOST_SETS = 16
 # GPUs beyond which merging, whose work grows with their cube, is left out.
-MAX_MERGED_GPUS = 512
+MAX_MERGED_GPUS = 256
 
 
 class Partition(NamedTuple):

@@ -6,7 +6,7 @@ another rate whenever `T - tail` passes a step of the link's profile. The room o
 the sum, so that it is described by moments at which the rate of growth changes.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -100,6 +100,19 @@ class Estimates:
         row = self._first[gate[window]] + place
         moments = np.maximum(self._start[row], head[window]) + tail[window]
         return least_estimate(moments, self._change[row], total)
+
+
+def room_changes(gates: list[Gate], heads: list[int], tails: list[int]) -> Iterator[Change]:
+    """Yield the changes in the room of gates with their heads and tails, equal ones as one."""
+    counts: dict[tuple[int, int, int], int] = {}
+    # Links of a kind have one and the same object, which is found much faster than by its value.
+    steps = {id(gate.steps): gate for gate in gates}
+    for gate, head, tail in zip(gates, heads, tails, strict=True):
+        key = (id(gate.steps), head, tail)
+        counts[key] = counts.get(key, 0) + 1
+    for (kind, head, tail), count in counts.items():
+        for moment, change in steps[kind].window(head, tail):
+            yield moment, change * count
 
 
 def least_estimate(moments: IntArray | FloatArray, changes: FloatArray, total: float) -> float:
