@@ -1,10 +1,12 @@
 """Rank programs: executed in any order of messages, they give the right result."""
 
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
 from tests.runtime.interpreter import run_programs
 from tests.verification.generate import random_schedule
+from tests.verification.partial import one_shot, random_partial
 
 import teccl
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
@@ -49,6 +51,25 @@ def test_operations_and_types(op, dtype):
 def test_random_schedules_of_every_mode(seed):
     """Switches that copy or reduce, profiles, no copying, ready times, tenants: all run."""
     assert run_programs(random_schedule(seed), seed=seed) == 0
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_partial_sums_give_the_right_result(seed):
+    """Relays and exchanges that keep several sums apart run, in any order of messages."""
+    schedule = random_partial(seed)
+    assert [run_programs(schedule, seed=order) for order in range(2)] == [0, 0]
+
+
+def test_partial_sums_of_a_late_rank_wait_for_it():
+    """An own contribution that is ready late is added late."""
+    schedule = one_shot(teccl.Topology.parse("ring:gpus=4"), 1000)
+    demand = Demand.collective("allreduce", size=1000, ready={2: "3us"})
+    sends = schedule.sends.copy()
+    sends["start_ps"] += 3_000_000
+    problem = replace(schedule.problem, demand=demand)
+    late = replace(schedule, problem=problem, sends=sends)
+    assert teccl.verify(late) == ()
+    assert run_programs(late, seed=3) == 0
 
 
 @pytest.mark.slow

@@ -1,8 +1,11 @@
 """Schedules on real MPI ranks: exact results, the same as the MPI library's."""
 
+from dataclasses import replace
+
 import pytest
 from tests.runtime.ranks import run_schedules, run_script
 from tests.verification.generate import random_schedule
+from tests.verification.partial import exchange, one_shot
 
 import teccl
 from teccl.demand import Collective, Demand
@@ -51,6 +54,27 @@ def test_types_and_operations_are_exact(tmp_path):
         {"dtype": dtype, "op": op} for dtype in types for op in ("sum", "min", "max", "prod")
     ]
     assert_exact(run_schedules(tmp_path, [(schedule, option) for option in options]))
+
+
+def test_partial_sums_are_exact_and_the_same_everywhere(tmp_path):
+    """One-shot and exchanges: exact for integers, the same bits on all ranks for floats."""
+    cases = []
+    for schedule in (
+        one_shot(teccl.Topology.parse("ring:gpus=4"), 1000, 2),
+        one_shot(teccl.Topology.parse("star:gpus=4"), 4097),
+        exchange(2, 1000),
+    ):
+        assert schedule.same_order
+        cases += [(schedule, {"dtype": dtype, "repeat": 5}) for dtype in ("int64", "float32")]
+    assert_exact(run_schedules(tmp_path, cases))
+
+
+def test_a_false_claim_of_one_order_is_not_run(tmp_path):
+    """Ranks that add in their own order are exact for whole numbers, but may not claim more."""
+    schedule = one_shot(teccl.Topology.parse("ring:gpus=4"), 4000, same_order=False)
+    assert_exact(run_schedules(tmp_path, [(schedule, {"dtype": "float32"})]))
+    with pytest.raises(teccl.TecclError, match="unequal-order"):
+        run_schedules(tmp_path, [(replace(schedule, same_order=True), {"dtype": "float32"})])
 
 
 def test_large_messages_are_exact(tmp_path):

@@ -9,6 +9,7 @@ import numpy as np
 from teccl.errors import ScheduleError
 from teccl.runtime.layout import TenantLayout, tenant_layout
 from teccl.runtime.messages import Messages
+from teccl.runtime.partial_sums import add_partial_sums, rows_of_chunks
 from teccl.runtime.program import SCRATCH, Departure, Place, Program, Receive, Step, Target
 from teccl.runtime.ties import dropped_replacements
 from teccl.schedule import Schedule
@@ -16,10 +17,10 @@ from teccl.schedule import Schedule
 # Scratch places begin at multiples of this many elements, so that sums are aligned.
 _ALIGN = 64
 # What happens at one instant at one rank, in this order.
-_OWN, _MERGE, _STORE, _SEND = range(4)
+OWN, MERGE, STORE, SEND = range(4)
 
 
-class _Event(NamedTuple):
+class Event(NamedTuple):
     """Something that happens to a chunk at a rank: when, what, and by which sends and messages."""
 
     time: int
@@ -27,9 +28,19 @@ class _Event(NamedTuple):
     row: int
     messages: list[int]
 
+    @property
+    def arrives(self) -> bool:
+        """Whether something is received."""
+        return self.kind in (MERGE, STORE)
+
+    @property
+    def leaves(self) -> bool:
+        """Whether something is sent."""
+        return self.kind == SEND
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Chunk:
+class Chunk:
     """A chunk as one rank sees it: where its own data lies, where it is wanted, how long it is."""
 
     number: int
@@ -41,7 +52,7 @@ class _Chunk:
 
 
 @dataclass(slots=True)
-class _State:
+class State:
     """What a rank has of a chunk while its events are walked through."""
 
     version: Place | None
@@ -81,7 +92,7 @@ def rank_program(
     layouts = tuple(
         tenant_layout(problem, tenant, rank, itemsize=itemsize, count=count) for tenant in tenants
     )
-    builder = _Builder(schedule, messages, rank, layouts)
+    builder = Builder(schedule, messages, rank, layouts)
     builder.add_self_copies()
     for number in builder.chunks():
         chunk = builder.chunk(number)
@@ -90,7 +101,7 @@ def rank_program(
     return builder.program()
 
 
-class _Builder:
+class Builder:
     """Collects a program chunk by chunk."""
 
     def __init__(
@@ -102,6 +113,7 @@ class _Builder:
         self.node = int(self.problem.topology.gpus[rank])
         self.ready = self.problem.ready_ps()[:, self.node]
         self.dropped = dropped_replacements(schedule, messages)
+        self.partial = rows_of_chunks(schedule, self.node)
         self.scratch = 0
         self.copies: list[tuple[Place, Place]] = []
         self.receives: list[Receive] = []
@@ -122,7 +134,7 @@ class _Builder:
         wanted = np.flatnonzero(np.array(wants, dtype=bool)[table.destination_set])
         return sorted(set(wanted.tolist()) | set(self.by_chunk))
 
-    def chunk(self, number: int) -> _Chunk:
+    def chunk(self, number: int) -> Chunk:
         """Return what this rank needs to know of a chunk."""
         table = self.problem.chunks
         tenant, block = int(table.tenant[number]), int(table.block[number])
@@ -134,7 +146,7 @@ class _Builder:
                 return None
             return Place(buffer, begins[block] + piece.start, begins[block] + piece.stop)
 
-        return _Chunk(
+        return Chunk(
             number=number,
             own=place(2 * tenant, layout.send),
             wanted=place(2 * tenant + 1, layout.recv),
@@ -150,15 +162,17 @@ class _Builder:
                 if send.length:
                     self.copies.append((Place(2 * t, *send), Place(2 * t + 1, *recv)))
 
-    def add_chunk(self, chunk: _Chunk) -> None:
+    def add_chunk(self, chunk: Chunk) -> None:
         """Walk through the events of a chunk in order of time."""
-        events = self._events(chunk)
-        if chunk.combines:
+        events = self.events(chunk)
+        if chunk.number in self.partial:
+            add_partial_sums(self, chunk, events, self.partial[chunk.number])
+        elif chunk.combines:
             self._reduce_events(chunk, events)
         else:
             self._copy_events(chunk, events)
 
-    def _events(self, chunk: _Chunk) -> list[_Event]:
+    def events(self, chunk: Chunk) -> list[Event]:
         """What happens to a chunk here, in order."""
         sent: dict[int, list[int]] = {}
         got: dict[int, list[int]] = {}
@@ -168,34 +182,34 @@ class _Builder:
             if self.messages.dst[message] == self.rank:
                 got.setdefault(int(self.messages.leaf[message]), []).append(message)
         events = [
-            _Event(int(self.messages.start_ps[group[0]]), _SEND, root, group)
+            Event(int(self.messages.start_ps[group[0]]), SEND, root, group)
             for root, group in sent.items()
         ]
         for leaf, group in got.items():
-            kind = _MERGE if self.messages.reduce[group[0]] else _STORE
-            events.append(_Event(int(self.messages.arrival_ps[group[0]]), kind, leaf, group))
+            kind = MERGE if self.messages.reduce[group[0]] else STORE
+            events.append(Event(int(self.messages.arrival_ps[group[0]]), kind, leaf, group))
         if chunk.combines and chunk.own is not None and chunk.ready_ps > 0:
-            events.append(_Event(chunk.ready_ps, _OWN, -1, []))
+            events.append(Event(chunk.ready_ps, OWN, -1, []))
         return sorted(events)
 
-    def _copy_events(self, chunk: _Chunk, events: list[_Event]) -> None:
+    def _copy_events(self, chunk: Chunk, events: list[Event]) -> None:
         """Store the first arrival where it is wanted and send from there or from the own data."""
-        state = _State(None, None)
+        state = State(None, None)
         if chunk.own is not None and chunk.wanted is not None:
             self.copies.append((chunk.own, chunk.wanted))
         kept = chunk.wanted if chunk.own is None else None
         for event in events:
-            if event.kind == _SEND:
+            if event.kind == SEND:
                 if chunk.own is not None and event.time >= chunk.ready_ps:
-                    self._depart(event, chunk.own, None, chunk.ready_ps)
+                    self.depart(event, chunk.own, None, chunk.ready_ps)
                 else:
-                    self._depart(event, *self._fed(state), 0)
+                    self.depart(event, *self._fed(state), 0)
                 continue
             is_first = not state.arrivals
-            out = kept if kept is not None and is_first else self._new(chunk.length)
-            state.arrivals.append(self._arrive(chunk, event, _State(None, None), out))
+            out = kept if kept is not None and is_first else self.new_place(chunk.length)
+            state.arrivals.append(self.arrive(chunk, event, None, out))
 
-    def _fed(self, state: _State) -> tuple[Place, int]:
+    def _fed(self, state: State) -> tuple[Place, int]:
         """What a rank without own data forwards, and the arrival that brings it."""
         if not state.arrivals:
             raise ScheduleError("a gpu sends what it does not hold; verify the schedule first")
@@ -204,57 +218,57 @@ class _Builder:
         state.forwards += 1
         return self.steps[state.arrivals[turn]].out, state.arrivals[turn]
 
-    def _reduce_events(self, chunk: _Chunk, events: list[_Event]) -> None:
+    def _reduce_events(self, chunk: Chunk, events: list[Event]) -> None:
         """Make a version per arrival, the last one where it is wanted."""
         # What happens before the own data is ready does without it.
-        early = any(event.kind != _OWN and event.time < chunk.ready_ps for event in events)
-        state = _State(None if early else chunk.own, None, chunk.ready_ps)
+        early = any(event.kind != OWN and event.time < chunk.ready_ps for event in events)
+        state = State(None if early else chunk.own, None, chunk.ready_ps)
         writes = [
             i
             for i, event in enumerate(events)
-            if (event.kind == _OWN and early and i > 0)
-            or (event.kind in (_MERGE, _STORE) and event.row not in self.dropped)
+            if (event.kind == OWN and early and i > 0)
+            or (event.kind in (MERGE, STORE) and event.row not in self.dropped)
         ]
         last = writes[-1] if writes else -1
         for i, event in enumerate(events):
             out = chunk.wanted if i == last else None
-            if event.kind == _SEND:
+            if event.kind == SEND:
                 if state.version is None:
                     raise ScheduleError("a gpu sends a sum it does not hold; verify it first")
-                self._depart(event, state.version, state.step, state.ready_ps)
-            elif event.kind == _OWN:
+                self.depart(event, state.version, state.step, state.ready_ps)
+            elif event.kind == OWN:
                 self._join_own(chunk, state, out)
             elif event.row in self.dropped:
-                self._arrive(chunk, event, _State(None, None), self._new(chunk.length))
+                self.arrive(chunk, event, None, self.new_place(chunk.length))
             else:
-                before = state if event.kind == _MERGE else _State(None, None)
-                step = self._arrive(chunk, event, before, out)
+                before = state if event.kind == MERGE else None
+                step = self.arrive(chunk, event, before, out)
                 state.version, state.step, state.ready_ps = self.steps[step].out, step, 0
         if chunk.wanted is not None and last < 0 and chunk.own is not None:
             self.copies.append((chunk.own, chunk.wanted))
 
-    def _join_own(self, chunk: _Chunk, state: _State, out: Place | None) -> None:
+    def _join_own(self, chunk: Chunk, state: State, out: Place | None) -> None:
         """Add the own contribution once it is ready, after what came before."""
         if state.version is None:
             state.version, state.step, state.ready_ps = chunk.own, None, chunk.ready_ps
         if state.step is None or chunk.own is None:
             return
-        step = self._add_step(
+        step = self.add_step(
             Step(
                 chunk=chunk.number,
                 parts=(chunk.own,),
                 before=state.version,
-                out=self._new(chunk.length) if out is None else out,
+                out=self.new_place(chunk.length) if out is None else out,
                 waits=1,
                 ready_ps=chunk.ready_ps,
             ),
-            state.step,
+            [state.step],
         )
         state.version, state.step, state.ready_ps = self.steps[step].out, step, 0
 
-    def _arrive(self, chunk: _Chunk, event: _Event, before: _State, out: Place | None) -> int:
-        """Add the step that the messages of one arrival make."""
-        step = len(self.steps)
+    def arrive(self, chunk: Chunk, event: Event, before: State | None, out: Place | None) -> int:
+        """Add the step that the messages of one arrival make, joined to what was there before."""
+        step, before = len(self.steps), before or State(None, None)
         combines = before.version is not None or len(event.messages) > 1
         parts = []
         for message in event.messages:
@@ -262,11 +276,11 @@ class _Builder:
                 parts.append(self.local_parts[message])
                 self.local_step[message] = step
                 continue
-            place = out if out is not None and not combines else self._new(chunk.length)
+            place = out if out is not None and not combines else self.new_place(chunk.length)
             parts.append(place)
             peer, tag = int(self.messages.src[message]), int(self.messages.tag[message])
             self.receives.append(Receive(peer, tag, place, step, message))
-        return self._add_step(
+        return self.add_step(
             Step(
                 chunk=chunk.number,
                 parts=tuple(parts),
@@ -274,24 +288,32 @@ class _Builder:
                 out=self._free_part(event, parts, chunk.length) if out is None else out,
                 waits=len(event.messages) + (before.step is not None),
             ),
-            before.step,
+            [before.step],
         )
 
-    def _free_part(self, event: _Event, parts: list[Place], length: int) -> Place:
-        """Reuse a received part for the result; a part that is a version of its own stays."""
+    def _free_part(self, event: Event, parts: list[Place], length: int) -> Place:
+        """Reuse a received part for the result; a part that is a version of its own stays.
+
+        Of more than two, all ranks add the parts in their order, none of them first.
+        """
+        if len(parts) > 2:
+            return self.new_place(length)
         for message, part in zip(event.messages, parts, strict=True):
             if self.messages.src[message] != self.rank:
                 return part
-        return self._new(length)
+        return self.new_place(length)
 
-    def _add_step(self, step: Step, after: int | None) -> int:
-        if after is not None:
-            self.followers[after].append(len(self.steps))
+    def add_step(self, step: Step, after: Iterable[int | None]) -> int:
+        """Add a step behind those that it follows, None for what is there from the start."""
+        for before in after:
+            if before is not None:
+                self.followers[before].append(len(self.steps))
         self.steps.append(step)
         self.followers.append([])
         return len(self.steps) - 1
 
-    def _depart(self, event: _Event, place: Place, after: int | None, ready_ps: int) -> None:
+    def depart(self, event: Event, place: Place, after: int | None, ready_ps: int) -> None:
+        """Send what a step has put at a place."""
         for message in event.messages:
             if self.messages.dst[message] == self.rank:
                 self.local_parts[message] = place
@@ -308,7 +330,8 @@ class _Builder:
         )
         self.departures.append((event.messages[0], departure))
 
-    def _new(self, length: int) -> Place:
+    def new_place(self, length: int) -> Place:
+        """Return new scratch for a chunk."""
         place = Place(SCRATCH, self.scratch, self.scratch + length)
         self.scratch += -(-length // _ALIGN) * _ALIGN
         return place

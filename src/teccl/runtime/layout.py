@@ -110,7 +110,7 @@ def tenant_layout(
     """
     members = tenant.members(problem.topology.num_gpus)
     blocks = {block.number: block for block in problem.blocks(tenant)}
-    share = _Share(tenant, len(members), itemsize, count)
+    share = _Share(tenant, len(members), itemsize, count, cuts=len(blocks))
     elements = {number: share.of(block) for number, block in blocks.items()}
     places = _PLACES[tenant.collective](tenant, members, rank, share, elements)
     return TenantLayout(
@@ -150,8 +150,10 @@ def _ceil(value: Fraction) -> int:
 class _Share:
     """Elements of the blocks of a tenant."""
 
-    def __init__(self, tenant: Tenant, n: int, itemsize: int, count: int | None) -> None:
-        self.tenant, self.n, self.itemsize = tenant, n, itemsize
+    def __init__(
+        self, tenant: Tenant, n: int, itemsize: int, count: int | None, *, cuts: int = 1
+    ) -> None:
+        self.tenant, self.n, self.itemsize, self.cuts = tenant, n, itemsize, cuts
         if count is not None and (tenant.matrix is not None or tenant.chunks is not None):
             raise ScheduleError(
                 f"{tenant.name}: count {count} has no meaning for {tenant.collective}, whose "
@@ -166,7 +168,7 @@ class _Share:
 
     def edge(self, number: int) -> int:
         """Where a block of a buffer that is not padded begins."""
-        return number * self.total // self.n
+        return number * self.total // self.cuts
 
     def of(self, block: Block) -> int:
         """Elements of a block."""

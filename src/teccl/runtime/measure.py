@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from teccl import demand
 from teccl.demand import Tenant
 from teccl.result import bus_factor
 from teccl.runtime import pattern
@@ -108,6 +109,10 @@ def measure(
         for repeat in range(options.warmup + options.repeat):
             bench.step(keep=repeat >= options.warmup)
             beat()
+        if options.check and schedule.same_order and dtype.kind == "f":
+            for repeat in range(options.repeat):
+                bench.compare_bits(repeat)
+                beat()
         return bench.report(schedule, comm, options)
     finally:
         call.close()
@@ -206,6 +211,21 @@ class _Bench:
             if self.library is not None and self.library[t] is not None:
                 self.wrong[1, t] += pattern.count_wrong(self.other[t], expected)
                 self.differs += pattern.count_wrong(self.recv[t], self.other[t])
+
+    def compare_bits(self, repeat: int) -> None:
+        """Run on data whose sums depend on the order, and count bits that differ between ranks."""
+        for t, array in enumerate(self.send):
+            generator = np.random.default_rng([repeat, t, self.call.rank])
+            array[:] = generator.standard_normal(len(array))
+        self.call.run(self.send, self.recv)
+        for t, layout in enumerate(self.layouts):
+            if layout.tenant.collective is not demand.Collective.ALLREDUCE:
+                continue
+            results = self.comm.allgather(self.recv[t] if len(self.recv[t]) else None)
+            first = next(result for result in results if result is not None)
+            if len(self.recv[t]):
+                bits = (each.view(f"u{first.itemsize}") for each in (self.recv[t], first))
+                self.wrong[0, t] += pattern.count_wrong(*bits)
 
     def report(self, schedule: Schedule, comm: "MPI.Comm", options: Options) -> RunReport:
         """Bring the times of all ranks together."""

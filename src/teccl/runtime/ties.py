@@ -14,8 +14,10 @@ _OWN, _MERGE, _STORE, _SEND = range(4)
 
 def dropped_replacements(schedule: Schedule, messages: Messages) -> frozenset[int]:
     """Rows of sends whose arrival replaces nothing because a fuller copy came with it."""
-    table = schedule.problem.chunks
-    copies = np.flatnonzero(~messages.reduce & table.reduce[messages.chunk])
+    accumulates = schedule.problem.chunks.reduce.copy()
+    if schedule.sums is not None:
+        accumulates[schedule.sums["chunk"]] = False
+    copies = np.flatnonzero(~messages.reduce & accumulates[messages.chunk])
     _, first = np.unique(messages.leaf[copies], return_index=True)
     copies = copies[first]
     keys = np.stack([messages.chunk[copies], messages.dst[copies], messages.arrival_ps[copies]])
