@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from teccl.errors import ExportError
 from teccl.schedule import Schedule
+from teccl.schedule.sums import Needs, SumArray
 from teccl.schedule.timing import send_times
 
 
@@ -27,6 +28,8 @@ class GpuSend(NamedTuple):
         Its place in the list.
     feeds
         Places of the earlier transfers whose data this one carries on.
+    carries, becomes
+        Rows of the schedule's partial sums, -1 where it has none.
     """
 
     chunk: int
@@ -39,6 +42,8 @@ class GpuSend(NamedTuple):
     end: int
     number: int = -1
     feeds: tuple[int, ...] = ()
+    carries: int = -1
+    becomes: int = -1
 
 
 def gpu_sends(schedule: Schedule) -> list[GpuSend]:
@@ -49,6 +54,8 @@ def gpu_sends(schedule: Schedule) -> list[GpuSend]:
     ExportError
         If a switch adds up what arrives, which a transfer between two GPUs cannot express.
     """
+    if schedule.sums is not None:
+        return _with_needs(schedule, schedule.sums, _end_to_end(schedule))
     found = _drop_repeated(schedule, _end_to_end(schedule))
     found = _drop_idle(schedule, found)
     return _with_feeds(found)
@@ -106,7 +113,7 @@ def _end_to_end(schedule: Schedule) -> list[GpuSend]:
                 f"switch {name} adds up chunk {sends['chunk'][row]}; GPUs must do that here, so "
                 "solve on a topology whose switches do not reduce"
             )
-    found = []
+    found, has_sums = [], schedule.sums is not None
     for row, (transfer, node) in enumerate(zip(sends["transfer"].tolist(), dst, strict=True)):
         if node in rank:
             root = roots[transfer]
@@ -120,10 +127,26 @@ def _end_to_end(schedule: Schedule) -> list[GpuSend]:
                     reduce=bool(sends["reduce"][row]),
                     row=root,
                     end=row,
+                    carries=int(sends["carries"][root]) if has_sums else -1,
+                    becomes=int(sends["becomes"][row]) if has_sums else -1,
                 )
             )
     found.sort(key=lambda send: (send.start_ps, send.arrival_ps, send.src, send.dst, send.chunk))
     return found
+
+
+def _with_needs(schedule: Schedule, sums: SumArray, found: Sequence[GpuSend]) -> list[GpuSend]:
+    """Say of transfers of partial sums which earlier ones are in what each carries."""
+    needs = Needs(schedule.sends, sums)
+    number = {send.becomes: i for i, send in enumerate(found)}
+    becomes = schedule.sends["becomes"].tolist()
+    return [
+        send._replace(
+            number=i,
+            feeds=tuple(sorted(number[becomes[row]] for row in needs.of_sum(send.carries))),
+        )
+        for i, send in enumerate(found)
+    ]
 
 
 def _drop_repeated(schedule: Schedule, found: Sequence[GpuSend]) -> list[GpuSend]:

@@ -17,6 +17,7 @@ from teccl.exporters.hops import GpuSend, gpu_sends
 from teccl.exporters.model import Export, ExportOptions, OutputFile
 from teccl.exporters.mscclpp_blocks import BlockBuilder, Wave
 from teccl.exporters.mscclpp_slots import Slots
+from teccl.exporters.mscclpp_sums import SumBlockBuilder, SumTable
 from teccl.schedule import Schedule
 
 ALIGNMENT = 16
@@ -96,6 +97,10 @@ class _Packer:
         self._groups = [topology.nodes[gpu].group for gpu in topology.gpus]
         self.num_chunks = len(self._chunks)
         self.most = 0
+        self._table: SumTable | None = None
+        if schedule.sums is not None:
+            rank = {int(node): i for i, node in enumerate(topology.gpus)}
+            self._table = SumTable(schedule.sums, sends, rank, slots)
 
     def pack(self, num_blocks: int, *, coarsen: bool) -> list[list[BlockBuilder]] | None:
         """Deal all chunks in order of time, moving on what does not fit; None if some remain."""
@@ -136,7 +141,7 @@ class _Packer:
         for num_waves in _wave_counts(len(chunks)) if coarsen else [len(chunks)]:
             waves = self._cut(chunks, num_waves)
             builders = [
-                BlockBuilder(rank, waves, self._slots, self._groups, copies_own=block == 0)
+                self._builder(rank, waves, copies_own=block == 0)
                 for rank in range(len(self._groups))
             ]
             for builder in builders:
@@ -146,6 +151,11 @@ class _Packer:
                 return builders
         self.most = max(self.most, longest)
         return None
+
+    def _builder(self, rank: int, waves: list[Wave], *, copies_own: bool) -> BlockBuilder:
+        if self._table is not None:
+            return SumBlockBuilder(rank, waves, self._slots, self._groups, self._table)
+        return BlockBuilder(rank, waves, self._slots, self._groups, copies_own=copies_own)
 
     def _cut(self, chunks: list[int], num_waves: int) -> list[Wave]:
         """Deal chunks into waves in order of time; a wave lists transfers by round."""
@@ -174,14 +184,15 @@ def _wave_counts(num_chunks: int) -> list[int]:
 def _rounds(sends: list[GpuSend]) -> dict[GpuSend, int]:
     """Return the round of each transfer: after those it carries on.
 
-    Two transfers of a chunk from one GPU that carry different sums are in different rounds.
+    Two transfers of a chunk from one GPU that carry different sums are in different rounds, unless
+    these sums are kept apart.
     """
     rounds: dict[GpuSend, int] = {}
     last: dict[tuple[int, int], GpuSend] = {}
     for send in sends:
         number = max((rounds[sends[feed]] + 1 for feed in send.feeds), default=0)
         before = last.get((send.chunk, send.src))
-        if before is not None:
+        if before is not None and send.carries < 0:
             number = max(number, rounds[before] + (before.feeds != send.feeds))
         rounds[send] = number
         last[send.chunk, send.src] = send

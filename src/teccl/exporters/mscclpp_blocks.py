@@ -112,7 +112,7 @@ class BlockBuilder:
     def _copy_own(self) -> None:
         own = self._slots.own(self.rank)
         if own is not None:
-            source, target = (_local(slot, self._slots.share) for slot in own)
+            source, target = (local(slot, self._slots.share) for slot in own)
             self.ops.append({"name": "copy", "src_buff": [source], "dst_buff": [target]})
 
     def _reduce(self, wanted: dict[int, set[int] | None]) -> None:
@@ -136,8 +136,8 @@ class BlockBuilder:
                 )
                 self._stored.add(chunk)
                 del landings[:room]
-            for slots, size in _runs(rows):
-                self._move("re", [_local(slot, size) for slot in slots], reduce_op="sum")
+            for slots, size in joined_rows(rows):
+                self._move("re", [local(slot, size) for slot in slots], reduce_op="sum")
             operands = [entry for entry in operands if entry[1]]
 
     def _held(self, chunk: int) -> Slot:
@@ -147,6 +147,14 @@ class BlockBuilder:
             return self._slots.store(chunk, self.rank)
         return own
 
+    def _carried(self, send: GpuSend) -> Slot:
+        """Where what is sent lies."""
+        return self._held(send.chunk)
+
+    def _landing(self, send: GpuSend) -> Slot:
+        """Where the receiver gets it."""
+        return self._slots.landing(send)
+
     def _put(self, outgoing: Sequence[GpuSend]) -> None:
         """Put chunks into the buffers of others and tell them."""
         self._sync()
@@ -154,8 +162,8 @@ class BlockBuilder:
         for send in outgoing:
             by_peer.setdefault(send.dst, []).append(send)
         for peer in sorted(by_peer, key=lambda peer: (self._kind(peer) != "port", peer)):
-            rows = [(self._held(send.chunk), self._slots.landing(send)) for send in by_peer[peer]]
-            runs = list(_runs(rows))
+            rows = [(self._carried(send), self._landing(send)) for send in by_peer[peer]]
+            runs = list(joined_rows(rows))
             kind, is_last = self._kind(peer), by_peer[peer][-1].number == self._last_put[peer]
             for i, ((source, target), size) in enumerate(runs):
                 name = "put"
@@ -167,7 +175,7 @@ class BlockBuilder:
                 channel: dict[str, Any] = {"channel_type": kind}
                 if kind == "port":
                     channel["channel_ids"] = [self.peers[kind].index(peer)]
-                self._move(name, [_local(source, size), there], **channel)
+                self._move(name, [local(source, size), there], **channel)
         near = [peer for peer in by_peer if self._kind(peer) == "memory"]
         if near:
             self._sync()
@@ -209,16 +217,17 @@ class BlockBuilder:
         self._has_waited = self._has_moved = False
 
 
-def _local(slot: Slot, size: int) -> dict[str, Any]:
+def local(slot: Slot, size: int) -> dict[str, Any]:
+    """Return an operand in a buffer of the rank itself."""
     return {"type": slot.letter, "index": slot.place, "size": size}
 
 
-def _runs(rows: Iterable[tuple[Slot, ...]]) -> Iterable[tuple[tuple[Slot, ...], int]]:
+def joined_rows(rows: Iterable[tuple[Slot, ...]]) -> Iterable[tuple[tuple[Slot, ...], int]]:
     """Join rows that follow each other in all columns; yield the first of each, and how many.
 
     Examples
     --------
-    >>> list(_runs([(Slot("i", 4), Slot("o", 1)), (Slot("i", 5), Slot("o", 2))]))
+    >>> list(joined_rows([(Slot("i", 4), Slot("o", 1)), (Slot("i", 5), Slot("o", 2))]))
     [((Slot(letter='i', place=4), Slot(letter='o', place=1)), 2)]
     """
     first: tuple[Slot, ...] | None = None

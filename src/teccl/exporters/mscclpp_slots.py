@@ -64,7 +64,8 @@ class Slots:
         self.share = problem.num_chunks
         self._table = problem.chunks
         self._num_ranks = len(ranks)
-        self.loop = len(ranks) * self.share
+        whole = problem.whole_buffer and tenant.collective is Collective.ALLREDUCE
+        self.loop = self.share if whole else len(ranks) * self.share
         inputs = self.share if self._kind is Collective.ALLGATHER else self.loop
         outputs = self.share if self._kind is Collective.REDUCESCATTER else self.loop
         self.sizes = [{"i": inputs, "o": outputs, "s": 0} for _ in ranks]
@@ -100,6 +101,10 @@ class Slots:
     def store(self, chunk: int, rank: int) -> Slot:
         """Where a rank keeps what it receives or adds up of a chunk."""
         return self.result(chunk, rank) or self._hand_out(rank, ("store", chunk, rank))
+
+    def scratch(self, rank: int, row: int) -> Slot:
+        """Where a rank keeps a partial sum that has no other place."""
+        return self._hand_out(rank, ("sum", row))
 
     def landing(self, send: GpuSend) -> Slot:
         """Where a transfer puts its data: scratch if it has to be added to something."""

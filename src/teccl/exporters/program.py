@@ -176,6 +176,8 @@ def _refusal(schedule: Schedule, limits: Limits, wishes: Wishes, reason: str) ->
     """Name the limit and what would help."""
     if wishes.channels is not None or wishes.instances > 1:
         return ExportRefused(f"{reason}; leave --channels and --instances to teccl")
+    if schedule.sums is not None:
+        return ExportRefused(f"{reason}; solve with fewer chunks (--max-chunks)")
     chunks = _fitting_chunks(schedule, limits, wishes)
     if chunks is None:
         return ExportRefused(f"{reason}; no number of chunks helps on so many gpus")

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.schedule import Schedule
+from teccl.schedule.folding import ends_of_messages
 from teccl.schedule.timing import send_times
 
 IntArray = npt.NDArray[np.int64]
@@ -58,7 +59,7 @@ class Messages:
 def messages_of(schedule: Schedule) -> Messages:
     """Fold a schedule's sends into messages between GPUs."""
     topology, sends = schedule.problem.topology, schedule.sends
-    root, leaf = _ends(schedule)
+    root, leaf = ends_of_messages(schedule)
     times = send_times(schedule)
     start = sends["start_ps"].astype(np.int64)
     order = np.lexsort((sends["chunk"][leaf], sends["link"][leaf], leaf, start[root]))
@@ -89,48 +90,6 @@ def active_ranks(schedule: Schedule) -> tuple[int, ...]:
     messages = messages_of(schedule)
     found.update(messages.src.tolist(), messages.dst.tolist())
     return tuple(sorted(found))
-
-
-def _ends(schedule: Schedule) -> tuple[IntArray, IntArray]:
-    """Pairs of sends at which messages begin and end."""
-    topology, sends = schedule.problem.topology, schedule.sends
-    rows = np.arange(len(sends))
-    if topology.num_switches == 0:
-        return rows, rows
-    is_switch = topology.is_switch
-    from_switch = is_switch[topology.link_src[sends["link"]]]
-    to_switch = is_switch[topology.link_dst[sends["link"]]]
-    direct = rows[~from_switch & ~to_switch]
-    entering: dict[tuple[int, int], list[int]] = {}
-    for row in rows[to_switch].tolist():
-        key = (int(sends["transfer"][row]), int(topology.link_dst[sends["link"][row]]))
-        entering.setdefault(key, []).append(row)
-    pairs = []
-    for leaf in rows[from_switch & ~to_switch].tolist():
-        pairs += [(root, leaf) for root in _roots(schedule, leaf, entering, from_switch)]
-    passed = np.array(pairs, dtype=np.int64).reshape(-1, 2)
-    return np.concatenate([direct, passed[:, 0]]), np.concatenate([direct, passed[:, 1]])
-
-
-def _roots(
-    schedule: Schedule,
-    leaf: int,
-    entering: dict[tuple[int, int], list[int]],
-    from_switch: BoolArray,
-) -> list[int]:
-    """Sends of a leaf's transfer that leave GPUs and flow into it, in order."""
-    topology, sends = schedule.problem.topology, schedule.sends
-    found, seen, frontier = [], {leaf}, [leaf]
-    while frontier:
-        row = frontier.pop()
-        if not from_switch[row]:
-            found.append(row)
-            continue
-        key = (int(sends["transfer"][row]), int(topology.link_src[sends["link"][row]]))
-        new = [before for before in entering.get(key, []) if before not in seen]
-        seen.update(new)
-        frontier += new
-    return sorted(found)
 
 
 def _place_in_group(key: IntArray) -> IntArray:

@@ -13,6 +13,7 @@ from teccl.exporters.lowering.layout import SUPPORTED, Layout, layout_of
 from teccl.exporters.lowering.levels import exact_levels, history_of, window_levels
 from teccl.exporters.lowering.limits import DoesNotFit, Limits, TooManyBlocks
 from teccl.exporters.lowering.operations import Operations, Plan, operations_of
+from teccl.exporters.lowering.partial_sums import lowered_sums
 from teccl.exporters.lowering.steps import Steps, steps_of
 from teccl.exporters.lowering.transfers import Integers, transfers_of
 from teccl.schedule import Schedule
@@ -91,8 +92,19 @@ def build(
     DoesNotFit
         If no way of lowering respects the limits; the message names the one that is exceeded.
     """
+    if schedule.sums is not None:
+        return _build_sums(schedule, limits, wishes)
     parts = _PARTS if chunks is None else _COARSE
     return _Builder(schedule, limits, wishes, chunks or schedule.problem.num_chunks).run(parts)
+
+
+def _build_sums(schedule: Schedule, limits: Limits, wishes: Wishes) -> Built:
+    """Lower a schedule with partial sums, which keeps the order of its transfers."""
+    problem = schedule.problem
+    shared = _share(limits, wishes.instances, problem.num_gpus)
+    layout = _layout(schedule, wishes, problem.num_chunks)
+    blocks, steps, scratch = lowered_sums(schedule, layout, shared)
+    return Built(blocks=blocks, steps=steps, layout=layout, scratch=scratch, window=None)
 
 
 class _Builder:
@@ -288,14 +300,18 @@ def _layout(schedule: Schedule, wishes: Wishes, chunks: int) -> Layout:
         raise ExportError(f"programs know no {tenant.collective.value}; export one of {known}")
     members = tenant.members(problem.topology.num_gpus)
     root = members.index(members[0] if tenant.root is None else tenant.root)
-    owners = 1
-    if tenant.collective is Collective.ALLREDUCE:
+    owners, pieces = 1, chunks
+    if problem.whole_buffer:
+        # The whole buffer is one block already.
+        owners = len(members)
+    elif tenant.collective is Collective.ALLREDUCE and schedule.sums is None:
         most = max(1, _LARGEST_BLOCK // chunks)
         owners = max(n for n in range(1, len(members) + 1) if n <= most and len(members) % n == 0)
+        pieces = owners * chunks
     return layout_of(
         tenant.collective,
         ranks=len(members),
-        pieces=owners * chunks,
+        pieces=pieces,
         owners=owners,
         root=root,
         in_place=wishes.in_place,

@@ -6,17 +6,20 @@ order within thread blocks, by other waits or by data that came over the network
 transitive reduction of the order, over all GPUs.
 """
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from teccl.exporters.lowering.blocks import Block, Blocks
 from teccl.exporters.lowering.layout import NOWHERE, Layout, buffer_index, offset_of
+from teccl.exporters.lowering.making import Action, Message
 from teccl.exporters.lowering.operations import Operations
 from teccl.exporters.lowering.transfers import Integers
 
-KINDS = ("s", "r", "rrc", "cpy")
-_SEND, _RECEIVE, _COMBINE, _COPY = range(len(KINDS))
+KINDS = ("s", "r", "rrc", "cpy", "re")
+_SEND, _RECEIVE, _COMBINE, _COPY, _ADD = range(len(KINDS))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +106,59 @@ def steps_of(operations: Operations, blocks: Blocks, layout: Layout) -> tuple[li
         source=put(operations.source, from_where, copied[:, 1]),
         target=put(operations.target, operations.target, copied[:, 2]),
         order=np.arange(len(order)),
+        first_wait=first_wait,
+        waits=found,
+    )
+    return items, steps
+
+
+def steps_of_actions(
+    messages: Sequence[Message],
+    actions: Sequence[Action],
+    blocks: Blocks,
+    layout: Layout,
+    scratch: Sequence[int],
+) -> tuple[list[Block], Steps]:
+    """Take actions in the order in which they stand and find what they wait for.
+
+    Ranks that copy or add something for themselves get a block without peers for that.
+    """
+    from teccl.exporters.lowering.kernels import waits
+
+    items, own_block = [*blocks.items], {}
+    counts = Counter(action.rank for action in actions if action.message < 0)
+    for alone, length in sorted(counts.items()):
+        own_block[alone] = len(items)
+        items.append(Block(rank=alone, send=-1, recv=-1, channel=0, length=length))
+    columns = np.array(actions, dtype=np.int64).reshape(-1, 5).T
+    kind, rank, source, target, message = columns
+    ends = np.where(kind == _SEND, blocks.sends[message], blocks.receives[message])
+    own = np.array([own_block.get(r, -1) for r in range(layout.ranks)])
+    block = np.where(message < 0, own[rank], ends)
+    place = _places(block)
+    sent = np.full(len(messages), -1, dtype=np.int64)
+    sent[message[kind == _SEND]] = np.flatnonzero(kind == _SEND)
+    receives = (kind == _RECEIVE) | (kind == _COMBINE)
+    sizes = (*layout.sizes, max(scratch))
+    count = np.ones(len(actions), dtype=np.int64)
+    first_wait, found = waits(
+        block,
+        place,
+        np.where(receives, sent[message], -1),
+        _cells(rank, np.where(kind == _RECEIVE, NOWHERE, source), sizes),
+        _cells(rank, np.where(kind == _SEND, NOWHERE, target), sizes),
+        count,
+        len(items),
+        layout.ranks * sum(sizes),
+    )
+    steps = Steps(
+        kind=kind.copy(),
+        block=block,
+        place=place,
+        count=count,
+        source=source.copy(),
+        target=target.copy(),
+        order=np.arange(len(actions)),
         first_wait=first_wait,
         waits=found,
     )

@@ -94,14 +94,8 @@ def transfers_of(schedule: Schedule) -> Transfers:
     rows = _collapse(schedule)
     rows = rows[np.lexsort(rows.T[::-1])]
     start, arrival, src, dst, chunk, merges = rows.T
-    rank = _ranks(problem)
-    for node in np.unique(rows[:, 2:4]):
-        if rank[node] < 0:
-            raise ExportError(
-                f"{problem.topology.nodes[node].name} forwards data but takes no part in the "
-                "collective; programs know the communicator's ranks only, so solve for all ranks "
-                "or remove its links"
-            )
+    rank = ranks_of(problem)
+    refuse_strangers(problem, rank, rows[:, 2:4])
     transfers = Transfers(
         src=rank[src],
         dst=rank[dst],
@@ -113,7 +107,18 @@ def transfers_of(schedule: Schedule) -> Transfers:
     return transfers.take(_useful(transfers, problem, rank))
 
 
-def _ranks(problem: Problem) -> Integers:
+def refuse_strangers(problem: Problem, rank: Integers, nodes: Integers) -> None:
+    """Refuse data that passes through a GPU that takes no part in the collective."""
+    for node in np.unique(nodes):
+        if rank[node] < 0:
+            raise ExportError(
+                f"{problem.topology.nodes[node].name} forwards data but takes no part in the "
+                "collective; programs know the communicator's ranks only, so solve for all ranks "
+                "or remove its links"
+            )
+
+
+def ranks_of(problem: Problem) -> Integers:
     """Place in the communicator of every node, -1 for those that take no part."""
     topology = problem.topology
     members = problem.demand.tenants[0].members(topology.num_gpus)
