@@ -106,8 +106,8 @@ def test_accumulators_and_partial_sums_go_together():
     assert "unmet-demand" in kinds(replace(both, sends=rows))
 
 
-def test_a_reducing_switch_merges_partial_sums():
-    """Arrivals of one instant leave a reducing switch as one, with all contributions in it."""
+def through_reducing_switch() -> Schedule:
+    """Eight GPUs whose contributions a switch merges and sends to all."""
     topology = Topology.parse("dgx-h100:nvls=true")
     demand = teccl.Demand.collective("allreduce", size=900)
     problem = Problem(topology=topology, demand=demand, whole_buffer=True)
@@ -128,7 +128,12 @@ def test_a_reducing_switch_merges_partial_sums():
     schedule = ledger.schedule(problem, same_order=True)
     sends = schedule.sends.copy()
     sends["reduce"] = True
-    schedule = replace(schedule, sends=sends)
+    return replace(schedule, sends=sends)
+
+
+def test_a_reducing_switch_merges_partial_sums():
+    """Arrivals of one instant leave a reducing switch as one, with all contributions in it."""
+    schedule = through_reducing_switch()
     assert verify(schedule) == ()
     assert simulate(schedule).finish_ps == schedule.finish_ps
 

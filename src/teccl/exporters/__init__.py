@@ -138,6 +138,7 @@ def export(
         If the schedule is wrong.
     """
     from teccl._files import write_atomically
+    from teccl.schedule.accumulators import spelled_out
     from teccl.verification import verify
 
     options = ExportOptions(
@@ -152,6 +153,9 @@ def export(
     )
     target = find_target(to, options)
     verify(schedule, strict=True)
+    if schedule.sums is not None:
+        # Chunks with and without partial sums then take one way.
+        schedule = spelled_out(schedule)
     place = Path(f"schedule{target.suffixes[0]}" if path is None else path)
     made = target.render(schedule, place, options)
     if path is not None:

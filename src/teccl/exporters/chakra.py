@@ -15,6 +15,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from teccl.errors import ExportError, ExportRefused
 from teccl.exporters import chakra_messages as messages
 from teccl.exporters.chakra_check import check_traces
@@ -22,6 +24,7 @@ from teccl.exporters.hops import GpuSend, gpu_sends
 from teccl.exporters.model import Export, ExportOptions, OutputFile
 from teccl.formats.astra_sim.write import KEYS, PICOSECONDS_PER_NANOSECOND, configure, system_key
 from teccl.schedule import Schedule
+from teccl.schedule.sums import unmade
 from teccl.schedule.timing import send_times
 
 # ASTRA-sim takes tags modulo this number.
@@ -143,6 +146,8 @@ class _Traces:
         self._sums: dict[tuple[int, int], int] = {}
         # What the last send on a link waited for.
         self._queue: dict[int, list[int]] = {}
+        # The node after which each partial sum is there.
+        self._rows: dict[int, int] = {}
 
     def render(self) -> list[bytes]:
         """Return the content of each rank's file."""
@@ -154,12 +159,16 @@ class _Traces:
                 self._add_send(send)
             else:
                 self._add_receive(send)
+        self._make_results()
         metadata = messages.GlobalMetadata(version=messages.VERSION)
         return [messages.delimited([metadata, *nodes]) for nodes in self._nodes]
 
     def _add_send(self, send: GpuSend) -> None:
         name = f"send chunk {send.chunk} to rank {send.dst}"
         deps = sorted({self._usable[feed] for feed in send.feeds})
+        if send.carries >= 0:
+            made = self._made(send.src, send.carries)
+            deps = [] if made is None else [made]
         link = int(self._schedule.sends["link"][send.row])
         order = []
         if link in self._queue:
@@ -174,11 +183,35 @@ class _Traces:
         node = self._new(send.dst, name, messages.RECEIVE, [])
         self._describe(node, send, "comm_src", send.src)
         self._usable[send.number] = node.id
+        if send.becomes >= 0:
+            self._rows[send.becomes] = node.id
         if send.reduce:
             key = (send.chunk, send.dst)
             deps = sorted({node.id, *([self._sums[key]] if key in self._sums else [])})
             add = self._new(send.dst, f"reduce chunk {send.chunk}", messages.COMPUTE, deps)
             self._sums[key] = self._usable[send.number] = add.id
+
+    def _made(self, rank: int, row: int) -> int | None:
+        """Return the node after which a partial sum is there, None for a rank's own data."""
+        sums = self._schedule.sums
+        if sums is None:
+            return None
+        for part in unmade(sums, row, self._rows):
+            sides = int(sums["left"][part]), int(sums["right"][part])
+            if sides[0] >= 0:
+                deps = sorted({self._rows[side] for side in sides if side in self._rows})
+                name = f"add chunk {sums['chunk'][part]}"
+                self._rows[part] = self._new(rank, name, messages.COMPUTE, deps).id
+        return self._rows.get(row)
+
+    def _make_results(self) -> None:
+        """Add up what destinations want."""
+        sums, topology = self._schedule.sums, self._schedule.problem.topology
+        if sums is None:
+            return
+        rank = {int(node): i for i, node in enumerate(topology.gpus)}
+        for row in np.flatnonzero(sums["result"]).tolist():
+            self._made(rank[int(sums["node"][row])], row)
 
     def _new(
         self, rank: int, name: str, kind: int, deps: Iterable[int], order: Iterable[int] = ()

@@ -7,6 +7,7 @@ import numpy as np
 from teccl.errors import ScheduleError
 from teccl.runtime.program import Place, Step
 from teccl.schedule import Schedule
+from teccl.schedule.sums import unmade
 
 if TYPE_CHECKING:
     from teccl.runtime.extract import Builder, Chunk, Event
@@ -68,25 +69,26 @@ class _Maker:
         self._held[row] = _Held(self._builder.steps[step].out, step)
 
     def hold(self, row: int) -> _Held:
-        """Return where a partial sum lies; own data and additions are made here."""
-        if row in self._held:
-            return self._held[row]
+        """Return where a partial sum lies, after making what is missing for it."""
         sums, chunk = self._builder.schedule.sums, self._chunk
         if sums is None or row < 0:
             raise ScheduleError("a send names no partial sum; verify the schedule first")
-        if sums["left"][row] >= 0:
-            self._held[row] = self._add(row, int(sums["left"][row]), int(sums["right"][row]))
-        elif chunk.own is not None:
-            self._held[row] = _Held(chunk.own, None, chunk.ready_ps)
-            if sums["result"][row] and chunk.wanted is not None:
-                self._builder.copies.append((chunk.own, chunk.wanted))
-        else:
-            raise ScheduleError("a gpu has a partial sum of nothing; verify the schedule first")
+        for part in unmade(sums, row, self._held):
+            if sums["left"][part] >= 0:
+                self._held[part] = self._add(
+                    part, int(sums["left"][part]), int(sums["right"][part])
+                )
+            elif chunk.own is not None:
+                self._held[part] = _Held(chunk.own, None, chunk.ready_ps)
+                if sums["result"][part] and chunk.wanted is not None:
+                    self._builder.copies.append((chunk.own, chunk.wanted))
+            else:
+                raise ScheduleError("a gpu has a partial sum of nothing; verify the schedule first")
         return self._held[row]
 
     def _add(self, row: int, left: int, right: int) -> _Held:
         """Add the step that adds two partial sums."""
-        one, other = self.hold(left), self.hold(right)
+        one, other = self._held[left], self._held[right]
         steps = [each.step for each in (one, other) if each.step is not None]
         if not steps:
             raise ScheduleError("a gpu adds its own contribution twice; verify the schedule first")

@@ -5,7 +5,7 @@ merged. One with a table of partial sums may keep several of them apart, as rela
 contribution beside their own sum have to.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import numpy as np
@@ -90,6 +90,18 @@ class Needs:
             elif row in self._arrival:
                 found.append(self._arrival[row])
         return found
+
+
+def unmade(sums: SumArray, row: int, made: Container[int]) -> list[int]:
+    """Rows that must be made for a row, itself included, in an order in which they can be."""
+    found, stack = set(), [row]
+    while stack:
+        row = stack.pop()
+        if row < 0 or row in found or row in made:
+            continue
+        found.add(row)
+        stack += [int(sums["left"][row]), int(sums["right"][row])]
+    return sorted(found)
 
 
 def check_sums(problem: Problem, sums: SumArray) -> None:
