@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from tests.report.schedules import solved
+from tests.verification.partial import one_shot
 
 import teccl
 from teccl.errors import ScheduleError
@@ -221,3 +222,11 @@ def test_spots_of_a_view_stand_apart():
             at = np.array([spot["at"] for spot in view["spots"]])
             gaps = np.hypot(*(at[:, None] - at[None]).transpose(2, 0, 1))
             assert gaps[~np.eye(len(at), dtype=bool)].min() > 30
+
+
+def test_partial_sums_are_named():
+    """The page knows for each send whose contributions it carries."""
+    schedule = one_shot(Topology.parse("ring:gpus=4"), 1000)
+    document, columns = schedule_document(schedule, figures_of(schedule, "one-shot", None))
+    assert document["sums"][columns["carried"][0]].startswith("the contribution of gpu")
+    assert "the contribution of gpu3" in unpacked(report_page(schedule))["plans"][0]["sums"]

@@ -16,6 +16,7 @@ import numpy as np
 from teccl import __version__
 from teccl.exporters.model import Export, ExportOptions, OutputFile
 from teccl.schedule import Schedule
+from teccl.schedule.contributions import carried_by
 from teccl.schedule.timing import SendTimes, send_times
 from teccl.units import display_time
 
@@ -125,6 +126,7 @@ def _names(schedule: Schedule, lanes: Sequence[int]) -> Iterator[_Event]:
 def _slices(schedule: Schedule, times: SendTimes, lanes: Sequence[int]) -> Iterator[_Event]:
     """Yield one slice a send, as long as it holds its link."""
     tracks = _Tracks(schedule)
+    names, carried = carried_by(schedule)
     for row, send in enumerate(schedule):
         pid, tid = tracks.of(send.link, lanes[row])
         start, end = _span(schedule, times, row)
@@ -137,6 +139,8 @@ def _slices(schedule: Schedule, times: SendTimes, lanes: Sequence[int]) -> Itera
         }
         if send.epoch is not None:
             args["epoch"] = send.epoch
+        if carried[row] >= 0:
+            args["carries"] = names[carried[row]]
         yield {
             "name": f"chunk {send.chunk}" + (" +" if send.op == "reduce" else ""),
             "cat": send.op,

@@ -17,6 +17,7 @@ from teccl.problem import Problem
 from teccl.report.figures import Figures, short_size
 from teccl.report.views import views_of
 from teccl.schedule import Schedule
+from teccl.schedule.contributions import carried_by
 from teccl.schedule.timing import send_times
 from teccl.topology import Topology
 from teccl.units import format_bandwidth, format_duration
@@ -68,6 +69,7 @@ def schedule_document(schedule: Schedule, figures: Figures) -> tuple[dict[str, A
     """Return the names and sizes of a schedule's chunks, and its chunks and sends as columns."""
     problem, table = schedule.problem, schedule.problem.chunks
     hues, names, by = _hues(problem)
+    sums, carried = carried_by(schedule)
     document = {
         "label": figures.label,
         "finish": figures.finish_ps,
@@ -78,6 +80,7 @@ def schedule_document(schedule: Schedule, figures: Figures) -> tuple[dict[str, A
         "huesBy": by,
         "critical": list(figures.critical),
         "tenants": [tenant.name for tenant in problem.demand.tenants],
+        "sums": sums,
     }
     columns: Columns = {
         "chunkHue": hues.astype(np.int32),
@@ -87,6 +90,7 @@ def schedule_document(schedule: Schedule, figures: Figures) -> tuple[dict[str, A
         "chunkPiece": table.piece.astype(np.int32),
         "chunkReduce": table.reduce.astype(np.uint8),
         "chunkTenant": table.tenant.astype(np.int32),
+        "carried": carried,
         **_send_columns(schedule, figures),
     }
     return document, columns

@@ -327,6 +327,7 @@ function describeSend(plan, row) {
     `${plan.chunkName(chunk)}, ${plan.bytes(chunk)}${plan.flags[row] & REDUCE ? ", added at the far end" : ""}`,
     `start ${showTime(plan.start[row])}, end ${showTime(plan.end(row))}, arrival ${showTime(plan.arrival[row])}`,
   ];
+  if (plan.carried[row] >= 0) lines.push(`carries ${plan.sums[plan.carried[row]]}`);
   if (plan.flags[row] & CRITICAL) lines.push("on the critical path");
   return lines;
 }
