@@ -103,7 +103,7 @@ def _build_sums(schedule: Schedule, limits: Limits, wishes: Wishes) -> Built:
     problem = schedule.problem
     shared = _share(limits, wishes.instances, problem.num_gpus)
     layout = _layout(schedule, wishes, problem.num_chunks)
-    blocks, steps, scratch = lowered_sums(schedule, layout, shared)
+    blocks, steps, scratch = lowered_sums(schedule, layout, shared, wishes.channels)
     return Built(blocks=blocks, steps=steps, layout=layout, scratch=scratch, window=None)
 
 

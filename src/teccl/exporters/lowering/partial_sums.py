@@ -1,5 +1,7 @@
 """Programs of schedules with partial sums: messages, local additions and scratch for both."""
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from teccl.demand import Collective
@@ -14,14 +16,21 @@ from teccl.exporters.lowering.transfers import Integers, ranks_of, refuse_strang
 from teccl.schedule import Schedule
 from teccl.schedule.folding import ends_of_messages
 
-# Channels of a connection are doubled so often until its steps fit the thread blocks.
+# Thread blocks hold half as many operations so often until their steps fit.
 _TRIES = 6
 
 
 def lowered_sums(
-    schedule: Schedule, layout: Layout, limits: Limits
+    schedule: Schedule, layout: Layout, limits: Limits, channels: int | None
 ) -> tuple[list[Block], Steps, list[int]]:
     """Lower a schedule all of whose chunks are kept in partial sums.
+
+    Parameters
+    ----------
+    layout, limits
+        Where the call has its data, and what the target takes.
+    channels
+        Channels to spread every connection over, None for as few as fit.
 
     Returns
     -------
@@ -45,8 +54,18 @@ def lowered_sums(
         raise DoesNotFit(
             f"{max(scratch)} chunks of scratch are more than offsets reach ({limits.offset})"
         )
-    blocks, steps = _spread(messages, actions, layout, limits, scratch)
-    return blocks, steps, scratch
+    operations = _operations(messages, actions, layout, scratch)
+    longest = 0
+    for fill in _fills(operations, layout, limits, channels):
+        blocks, steps = steps_of_actions(
+            messages, actions, _blocks(operations, limits, fill), layout, scratch
+        )
+        length = np.bincount(steps.block, weights=steps.lines).astype(np.int64)
+        longest = int(length.max())
+        if longest <= limits.steps:
+            _check_elements(blocks, length, layout, limits)
+            return blocks, steps, scratch
+    raise DoesNotFit(f"a thread block has {longest} steps; {limits.runtime} takes {limits.steps}")
 
 
 def messages_by_start(schedule: Schedule, rank: Integers) -> list[Message]:
@@ -102,34 +121,25 @@ def homes_of(schedule: Schedule, layout: Layout, rank: Integers) -> Homes:
     )
 
 
-def _spread(
-    messages: list[Message],
-    actions: list[Action],
-    layout: Layout,
-    limits: Limits,
-    scratch: list[int],
-) -> tuple[list[Block], Steps]:
-    """Give connections as many channels as their steps need."""
-    operations = _operations(messages, actions, layout, scratch)
-    fill, longest = limits.steps, 0
-    for _ in range(_TRIES):
-        blocks = _blocks(operations, layout, limits, fill)
-        items, steps = steps_of_actions(messages, actions, blocks, layout, scratch)
-        length = np.bincount(steps.block, weights=steps.lines).astype(np.int64)
-        longest = int(length.max())
-        if longest <= limits.steps:
-            _check_elements(items, length, layout, limits)
-            return items, steps
-        fill = max(1, fill // 2)
-    raise DoesNotFit(f"a thread block has {longest} steps; {limits.runtime} takes {limits.steps}")
+def _fills(
+    operations: Operations, layout: Layout, limits: Limits, channels: int | None
+) -> Iterator[Integers]:
+    """Yield how many operations a block of each connection may have, most first."""
+    ranks = layout.ranks
+    if channels is not None:
+        connection = operations.src * ranks + operations.dst
+        count = np.bincount(connection, minlength=ranks**2).reshape(ranks, ranks)
+        yield np.maximum(1, -(-count // channels))
+        return
+    for halvings in range(_TRIES):
+        yield np.full((ranks, ranks), max(1, limits.steps >> halvings))
 
 
-def _blocks(operations: Operations, layout: Layout, limits: Limits, fill: int) -> Blocks:
-    most = np.full((layout.ranks, layout.ranks), fill)
+def _blocks(operations: Operations, limits: Limits, fill: Integers) -> Blocks:
     try:
-        return blocks_of(operations, limits, most, limits.blocks - 1, packed=False)
+        return blocks_of(operations, limits, fill, limits.blocks - 1, packed=False)
     except TooManyBlocks:
-        return blocks_of(operations, limits, most, limits.blocks - 1, packed=True)
+        return blocks_of(operations, limits, fill, limits.blocks - 1, packed=True)
 
 
 def _operations(
