@@ -7,15 +7,18 @@ is what the file states about it, or else chosen so that the whole ends early.
 
 import re
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import NamedTuple
+
+import numpy as np
 
 from teccl import _files as files
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.errors import ScheduleError
 from teccl.importers.ordering import in_a_good_order
+from teccl.importers.partial_sums import Rows
 from teccl.importers.passages import Passage, Ways, place
 from teccl.problem import Problem
 from teccl.programs import RUNTIMES, Program, Proof, prove, read_program
@@ -27,6 +30,7 @@ from teccl.programs.machine import Machine, build_machine
 from teccl.programs.model import Step, StepType
 from teccl.schedule import Schedule
 from teccl.topology import Topology
+from teccl.verification import verify
 
 MAX_BYTES = 64 * 2**20
 _LONG_TAG = re.compile(r"<[^>]{65536}")
@@ -71,13 +75,53 @@ def read(path: Path, topology: Topology, size: Fraction, notes: list[str]) -> Sc
         "where channels share a link, which the runtime leaves open, the order that the file "
         "states is taken, else a good one"
     )
-    passages = _passages(topology, tracing, numbers, follow=True)
-    try:
-        return place(problem, in_a_good_order(problem, passages), "msccl")
-    except ScheduleError:
-        # Runtimes pass over the order that is stated, so that one which cannot be is no fault.
-        passages = _passages(topology, tracing, numbers, follow=False)
-        return place(problem, in_a_good_order(problem, passages), "msccl")
+    found = _placed(problem, tracing, numbers)
+    if problem.has_reductions and (isinstance(found, ScheduleError) or verify(found)):
+        # One accumulator for each chunk does not do: the program keeps several sums apart.
+        problem, numbers = _whole_problem(topology, setting, size) or (problem, numbers)
+        apart = _placed(problem, tracing, numbers, apart=True)
+        if not isinstance(apart, ScheduleError):
+            notes.append("the program keeps several partial sums of a chunk apart")
+            return tracing.rows.attached(apart, numbers, tracing.results())
+    if isinstance(found, ScheduleError):
+        raise found
+    return found
+
+
+def _placed(
+    problem: Problem, tracing: "_Tracing", numbers: dict[int, int], *, apart: bool = False
+) -> Schedule | ScheduleError:
+    """Give transfers times in the order that the file states or, where that cannot be, in another.
+
+    Runtimes pass over the order that is stated, so that one which cannot be is no fault.
+    """
+    reason: ScheduleError | None = None
+    for follow in (True, False):
+        try:
+            order, stated = _in_order(tracing.transfers, follow=follow)
+            passages = _passages(problem.topology, tracing, numbers, order, stated)
+            if apart:
+                # Nothing is added on arrival, and nothing that is sent later is overwritten.
+                passages = [replace(each, reduce=False, behind=()) for each in passages]
+            made = place(problem, in_a_good_order(problem, passages), "msccl")
+            sends = made.sends.copy()
+            sends["transfer"] = np.array(order, dtype=np.int64)[sends["transfer"]]
+            return replace(made, sends=sends) if apart else made
+        except ScheduleError as problem_with_it:
+            reason = problem_with_it
+    assert reason is not None
+    return reason
+
+
+def _whole_problem(
+    topology: Topology, setting: Setting, size: Fraction
+) -> tuple[Problem, dict[int, int]] | None:
+    """Return an AllReduce whose buffer is cut as the program cuts it, None for others."""
+    if setting.collective != Collective.ALLREDUCE.value:
+        return None
+    demand = Demand.collective(Collective.ALLREDUCE, size=size)
+    problem = Problem(topology=topology, demand=demand, num_chunks=setting.loop, whole_buffer=True)
+    return problem, {k: k for k in range(setting.loop)}
 
 
 def _prove(program: Program) -> Proof:
@@ -87,11 +131,15 @@ def _prove(program: Program) -> Proof:
 
 
 class _Datum(NamedTuple):
-    """What a cell holds: contributions, the transfers that brought them, the one it came as."""
+    """What a cell holds: contributions, the transfers that brought them, the one it came as.
+
+    `row` is its partial sum, None for a rank's own data.
+    """
 
     value: Value
     after: frozenset[int] = frozenset()
     raw: int | None = None
+    row: int | None = None
 
 
 @dataclass(slots=True)
@@ -132,6 +180,7 @@ class _Tracing:
         self._receiver = dict(zip(self.machine.receives_on, self.machine.rank, strict=True))
         self._places = [0] * self.machine.num_connections
         self._sent: dict[tuple[int, int], list[int]] = {}
+        self.rows = Rows()
 
     def run(self) -> None:
         """Run all steps."""
@@ -173,8 +222,10 @@ class _Tracing:
         return datum
 
     def _arrival(self, number: int) -> _Datum:
-        value = self.transfers[number].datum.value
-        return _Datum(value=value, after=frozenset({number}), raw=number)
+        transfer = self.transfers[number]
+        row = self.rows.arrived(number, transfer.dst, self.chunk_of(transfer.datum.value))
+        after = frozenset({number})
+        return _Datum(value=transfer.datum.value, after=after, raw=number, row=row)
 
     def _merged(self, rank: int, one: _Datum, other: _Datum) -> _Datum:
         """Add two data; what arrived as it is was sent to be added."""
@@ -188,11 +239,31 @@ class _Tracing:
                 if datum.raw not in self.transfers[earlier].datum.after:
                     transfer.behind.add(earlier)
         value = self.setting.combine(one.value, other.value)
-        return _Datum(value=value, after=one.after | other.after)
+        row = self.rows.added(self._row(rank, one), self._row(rank, other))
+        return _Datum(value=value, after=one.after | other.after, row=row)
+
+    def _row(self, rank: int, datum: _Datum) -> int:
+        """Return the partial sum that a rank has in a cell."""
+        if datum.row is not None:
+            return datum.row
+        return self.rows.own(rank, self.chunk_of(datum.value))
+
+    def results(self) -> list[int]:
+        """Return the partial sums that lie in the output where they are wanted."""
+        found = []
+        for rank in range(self.setting.ranks):
+            root = self.root() if self.setting.collective == "reduce" else rank
+            base = self._bases[rank]["o"]
+            for chunk in self.setting.wanted(rank, root):
+                datum = self.memory[rank].get(base + chunk)
+                if datum is not None:
+                    found.append(self._row(rank, datum))
+        return found
 
     def _send(self, block: int, datum: _Datum, order: int) -> None:
         connection, rank = self.machine.sends_on[block], self.machine.rank[block]
         number = len(self.transfers)
+        self.rows.sent(number, self._row(rank, datum))
         self.transfers.append(
             _Transfer(
                 datum=datum,
@@ -279,16 +350,23 @@ def _named(kind: Collective, setting: Setting, rank: int, k: int) -> dict[int, t
     return {k: (part, piece)}
 
 
+def _in_order(
+    transfers: list[_Transfer], *, follow: bool
+) -> tuple[list[int], set[tuple[int, int]]]:
+    """Numbers of transfers in the order in which to list them, and ranks whose order is stated."""
+    return _in_stated_order(transfers) if follow else (list(range(len(transfers))), set())
+
+
 def _passages(
-    topology: Topology, tracing: _Tracing, numbers: dict[int, int], *, follow: bool
+    topology: Topology,
+    tracing: _Tracing,
+    numbers: dict[int, int],
+    numbers_of: list[int],
+    stated: set[tuple[int, int]],
 ) -> list[Passage]:
-    """Return the transfers as passages; `follow` keeps to the order that the file states."""
+    """Return the transfers of given numbers as passages."""
     ways = Ways(topology)
     gpus = topology.gpus.tolist()
-    numbers_of: list[int] = list(range(len(tracing.transfers)))
-    stated: set[tuple[int, int]] = set()
-    if follow:
-        numbers_of, stated = _in_stated_order(tracing.transfers)
     new_of = dict(zip(numbers_of, range(len(numbers_of)), strict=True))
     passages = []
     for number in numbers_of:
