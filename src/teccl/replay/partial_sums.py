@@ -77,7 +77,7 @@ def _making(book: Book, sends: Sends, times: Times, table: SumArray) -> _Making:
     if (is_own & ~sends.is_source(chunk, node)).any():
         raise ScheduleError("a partial sum is made of nothing; verify the schedule first")
     ready = np.where(is_own, sends.problem.ready_ps()[sends.problem.chunks.tenant[chunk], node], 0)
-    made = np.where(is_own, ready, times.arrival[last]).tolist()
+    made = np.where(is_own, ready, np.append(times.arrival, 0)[last]).tolist()
     readiness, lasts = ready.tolist(), last.tolist()
     added = np.flatnonzero(table["left"] >= 0)
     for row, one, other in zip(

@@ -1,5 +1,6 @@
 """Rule: a result made of partial sums has every contribution in it exactly once."""
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
@@ -27,21 +28,30 @@ def _contents(case: Case, sums: PartialSums) -> list[int]:
     bit = sends.source_position(sums.chunk, sums.node).tolist()
     carries, left, right = sends.carries.tolist(), sums.left.tolist(), sums.right.tolist()
     arrives_by = sums.arrives_by.tolist()
-    content = [0] * len(sums)
+    content, chunk = [0] * len(sums), sums.chunk.tolist()
 
-    def of_root(root: int) -> int:
-        return content[carries[root]] if carries[root] >= 0 else 0
+    def part(row: int, of: int) -> int:
+        # Contributors are counted by chunk; what is of another one is found elsewhere.
+        return content[of] if of >= 0 and chunk[of] == chunk[row] else 0
 
     for row in np.lexsort((np.arange(len(sums)), sums.made)).tolist():
         send = arrives_by[row]
         if left[row] >= 0:
-            content[row] = _added(case, row, content[left[row]], content[right[row]])
+            content[row] = _added(case, row, part(row, left[row]), part(row, right[row]))
         elif send >= 0:
-            merged = partial(_merged, case, row)
-            content[row] = origins.value(send, of_root, merged)
+            content[row] = origins.value(
+                send,
+                partial(_carried, part, row, carries),
+                partial(_merged, case, row),
+            )
         elif bit[row] >= 0 and sums.made[row] < NEVER:
             content[row] = 1 << bit[row]
     return content
+
+
+def _carried(part: Callable[[int, int], int], row: int, carries: list[int], root: int) -> int:
+    """Return what a send that leaves a GPU has for an arrival."""
+    return part(row, carries[root])
 
 
 def _merged(case: Case, row: int, _: int, entering: list[int]) -> int:
