@@ -8,6 +8,7 @@ from tests.construct.test_insertion import last_plan
 from teccl.construct.insertion import refusal
 from teccl.construct.instance import Instance
 from teccl.construct.recreate import recreate
+from teccl.construct.symmetry import find_group, symmetric_plans
 from teccl.replay import simulate
 from teccl.timegrid import TimeGrid
 
@@ -76,3 +77,15 @@ def test_sums_are_improved_backwards() -> None:
     assert found.finish <= plan.finish
     assert found.reduce is not None
     verified(made, found)
+
+
+def test_symmetric_plans_are_improved_in_the_quotient() -> None:
+    """What a group repeats it repeats afterwards too, and no later."""
+    made = make_instance("torus:dims=3x3", "allgather", "900KB", num_chunks=2)
+    group = find_group(made.problem.topology)
+    assert group is not None
+    plan = next(symmetric_plans(made, group, runs=1, seed=0, target=0))
+    found = recreate(made, plan, target=0, seed=0, budget=10**6)
+    assert found.finish <= plan.finish
+    assert len(found.shifts) == len(plan.shifts)
+    assert simulate(verified(made, found)).finish_ps <= found.finish

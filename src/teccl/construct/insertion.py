@@ -29,6 +29,8 @@ FloatArray = npt.NDArray[np.float64]
 MAX_AIMED = 1024
 # A distance that nothing has.
 FAR = 2**60
+# What holding a full resource costs beside time, in each pass after the first.
+PRICES = (0.0, 1.0, 4.0, 0.0, 1.0, 4.0, 0.0)
 # Bookings for which there is room on each resource at first.
 FIRST_ROOM = 64
 
@@ -226,7 +228,8 @@ def inserted_plans(
     if alone is None:
         return
     best = FAR
-    for order in _orders(shop, alone, seed):
+    for order, price in _passes(shop, alone, seed):
+        shop.set_prices(price)
         shop.clear()
         if not shop.insert(order):
             continue
@@ -237,13 +240,18 @@ def inserted_plans(
             return
 
 
-def _orders(shop: Workshop, alone: IntArray, seed: int) -> Iterator[IntArray]:
-    """Yield orders of jobs: those that take longest when alone first, others in turns."""
+def _passes(shop: Workshop, alone: IntArray, seed: int) -> Iterator[tuple[IntArray, FloatArray]]:
+    """Yield orders of jobs and prices of resources: the longest when alone first.
+
+    A resource that was full in the pass before costs as much as the time for which it is held, or
+    several times that, others less in proportion.
+    """
     generator = np.random.Generator(np.random.PCG64(seed))
-    num = len(alone)
-    yield np.lexsort((_turns(shop), -alone))
-    for _ in range(7):
-        yield np.lexsort((generator.permutation(num), -alone))
+    yield np.lexsort((_turns(shop), -alone)), np.zeros(len(shop.net.limit))
+    for weight in PRICES:
+        load = shop.loads()
+        order = np.lexsort((generator.permutation(len(alone)), -alone))
+        yield order, weight * load / max(1.0, load.max(initial=0.0))
 
 
 def _turns(shop: Workshop) -> IntArray:
@@ -260,8 +268,8 @@ def _turns(shop: Workshop) -> IntArray:
 def estimated_work(instance: Instance) -> int:
     """Elementary steps that one pass over all chunks takes, about.
 
-    For every delivery the routes out of two GPUs are looked at, each with all that it holds, and
-    bookings on the way to the first gap.
+    For every delivery the routes out of two GPUs are looked at, and half of them with all that
+    they hold.
     """
     routes, table = instance.routes, instance.problem.chunks
     wants = np.array([len(nodes) for nodes in table.sets])[table.destination_set].sum()

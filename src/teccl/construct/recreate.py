@@ -8,8 +8,10 @@ from teccl.construct.insertion import FAR, Workshop, plan_of, refusal
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.realise import realise
+from teccl.construct.symmetry import improved_in_quotient
 from teccl.construct.tasks import tasks_of_plan
 from teccl.construct.turned import turned_instance, turned_plan
+from teccl.schedule.timing import send_times
 
 # Jobs that are taken out at once, at most.
 MOST_REMOVED = 10
@@ -29,7 +31,8 @@ def recreate(
     instance
         What is scheduled; the plan comes back as it is where `refusal` says why.
     plan
-        Where the search begins, with times that fit.
+        Where the search begins, with times that fit. One that a group of shifts repeats is
+        improved in the quotient and repeated again.
     target
         A lower bound; reaching it ends the search.
     seed
@@ -41,6 +44,10 @@ def recreate(
     """
     if refusal(instance) is not None:
         return plan
+
+    def improve(part: Instance, start: Plan) -> Plan:
+        return _recreated(part, start, target=target, seed=seed, budget=budget, single=single)
+
     known = exactly_timed(instance, plan)
     if instance.problem.has_reductions:
         # Contributions that come together in a switch are beyond what a calendar knows.
@@ -48,10 +55,21 @@ def recreate(
             return plan
         part = turned_instance(instance)
         copies = turned_plan(part, known)
-        found = recreate(part, copies, target=target, seed=seed, budget=budget, single=True)
+        single = True
+        found = improve(part, copies)
         return plan if found is copies else turned_plan(instance, found)
+    if plan.shifts:
+        return improved_in_quotient(instance, plan, improve) or plan
+    found = improve(instance, known)
+    return plan if found is known else found
+
+
+def _recreated(
+    instance: Instance, plan: Plan, *, target: int, seed: int, budget: int, single: bool
+) -> Plan:
+    """Improve a multicast whose times are exact."""
     shop = Workshop(instance, seed=seed, single=single)
-    if not load_plan(shop, known):
+    if not load_plan(shop, plan):
         return plan
     return improved(shop, target=target, budget=budget, known=plan)
 
@@ -129,7 +147,8 @@ def exactly_timed(instance: Instance, plan: Plan) -> Plan:
         # There transfers are numbered in the order in which they were placed.
         start = np.empty_like(first)
         start[np.argsort(tasks.start, kind="stable")] = first
-    return replace(with_starts(plan, start, plan.finish), exact=True)
+    finish = int(send_times(schedule).arrival_ps.max(initial=0))
+    return replace(with_starts(plan, start, finish), exact=True)
 
 
 def _jobs_of_rows(shop: Workshop, plan: Plan) -> IntArray:

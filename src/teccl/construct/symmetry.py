@@ -18,7 +18,7 @@ from teccl.construct.multicast import Tables, greedy
 from teccl.construct.params import GRID_FACTORS, NEVER, SEEDS
 from teccl.construct.plan import Plan
 from teccl.demand import Collective, Demand, ExplicitChunk
-from teccl.problem import Problem
+from teccl.problem import Problem, SwitchMode
 from teccl.topology import Topology
 
 # Lays the trees or paths of an instance, without times.
@@ -239,6 +239,49 @@ def symmetric_plans(instance: Instance, group: Group, *, seed: int) -> Iterator[
             best = plan.finish
             repeated = replace(repeated, shifts=group.shifts)
         yield repeated
+
+
+def improved_in_quotient(
+    instance: Instance, plan: Plan, improve: Callable[[Instance, Plan], Plan]
+) -> Plan | None:
+    """Improve an AllGather that a group repeats for one source of each orbit, and repeat that.
+
+    Parameters
+    ----------
+    plan
+        As `symmetric_plans` makes it.
+    improve
+        Returns a plan of an instance at least as good as a given one.
+
+    Returns
+    -------
+    Plan or None
+        None where the plan is no such one, or nothing is gained.
+    """
+    group = find_group(instance.problem.topology)
+    if group is None or not plan.shifts:
+        return None
+    quotient = _quotient(instance, group)
+    if quotient is None:
+        return None
+    small, kept, chunk_image = quotient
+    number = np.full(len(instance.problem.chunks), -1)
+    number[chunk_image[0]] = np.arange(chunk_image.shape[1])
+    place = np.full(len(instance.routes), -1)
+    place[kept] = np.arange(len(kept))
+    rows = plan.rows[number[plan.rows[:, 0]] >= 0]
+    rows[:, 0], rows[:, 1] = number[rows[:, 0]], place[rows[:, 1]]
+    if (rows[:, 1] < 0).any() or rows[:, 4].any():
+        return None
+    # Images of a branch that joins a passage would each be a transfer of its own.
+    if small.problem.switch is SwitchMode.COPY:
+        small = replace(small, problem=replace(small.problem, switch=SwitchMode.NO_COPY))
+    start = replace(plan, rows=rows, shifts=())
+    better = improve(small, start)
+    if better is start:
+        return None
+    repeated = _repeated(instance, better, group, kept, chunk_image)
+    return None if repeated is None else replace(repeated, shifts=group.shifts)
 
 
 def _quotient(instance: Instance, group: Group) -> tuple[Instance, IntArray, IntArray] | None:

@@ -1,0 +1,90 @@
+"""Exact closing in continuous time: best plans are found and proven, and no bound is wrong."""
+
+import random
+from fractions import Fraction
+
+import pytest
+from tests.construct.small import best_plan, make_instance, verified
+from tests.construct.test_insertion import last_plan
+
+from teccl.bounds import summarise
+from teccl.construct.instance import Instance
+from teccl.demand import Demand
+from teccl.models.continuous import closed_plan
+from teccl.problem import Problem
+from teccl.reachability import find_unreachable
+from teccl.replay import simulate
+from teccl.topology import Link, Node, Topology
+
+
+def random_small(seed: int) -> Instance | None:
+    """Return a collective of few chunks on up to four GPUs with random links."""
+    rng = random.Random(seed)
+    gpus = rng.choice([3, 4])
+    pairs = [(a, b) for a in range(gpus) for b in range(gpus) if a != b and rng.random() < 0.6]
+    links = tuple(
+        Link(
+            src=a,
+            dst=b,
+            bandwidth=Fraction(rng.choice([1, 2]) * 10**9),
+            alpha=Fraction(rng.choice([0, 1]), 10**6),
+        )
+        for a, b in pairs
+    )
+    nodes = tuple(Node(name=f"n{i}") for i in range(gpus))
+    collective = rng.choice(["allgather", "alltoall", "broadcast", "reducescatter"])
+    topology = Topology(name="small", nodes=nodes, links=links)
+    problem = Problem(topology=topology, demand=Demand.collective(collective, size="12KB"))
+    return None if find_unreachable(problem) is not None else Instance.build(problem)
+
+
+def check_random(seed: int) -> bool:
+    """Close a small random problem; whether its plan was proven best."""
+    instance = random_small(seed)
+    if instance is None:
+        return False
+    known = best_plan(instance, level="quick")
+    closed = closed_plan(instance, known, work=5.0, seed=0)
+    assert closed is not None
+    finish = simulate(verified(instance, closed.plan)).finish_ps
+    assert closed.plan.finish <= known.finish
+    assert closed.bound <= finish
+    # Nothing ends before the bound for any chunks, which is found in another way.
+    assert summarise(instance.problem).physical_ps <= closed.plan.finish
+    assert not closed.is_optimal or last_plan(instance).finish >= closed.bound
+    return closed.is_optimal
+
+
+def test_a_ring_is_closed() -> None:
+    """Two hops of 5.5 us each are the least for an exchange on a ring of four, and proven so."""
+    made = make_instance("ring:gpus=4", "alltoall", "1MB")
+    closed = closed_plan(made, last_plan(made, budget=1), work=20.0, seed=0)
+    assert closed is not None
+    assert closed.plan.finish == closed.bound == 11_000_000
+    verified(made, closed.plan)
+
+
+def test_small_problems_are_closed() -> None:
+    """Most problems of a few chunks are proven, and no proof contradicts a schedule."""
+    assert sum(check_random(seed) for seed in range(8)) >= 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(8, 150))
+def test_many_small_problems_are_closed(seed: int) -> None:
+    """More of the same."""
+    check_random(seed)
+
+
+def test_joined_passages_are_not_bounded() -> None:
+    """Where branches may join in a switch, which the program does not know, nothing is proven."""
+    made = make_instance("star:gpus=3", "allgather", "3KB")
+    closed = closed_plan(made, last_plan(made), work=5.0, seed=0)
+    assert closed is not None
+    assert closed.bound == 0
+
+
+def test_what_the_program_does_not_model_is_left_alone() -> None:
+    """A limit on buffers is none of its rows."""
+    made = make_instance("ring:gpus=3", "allgather", "3KB", buffer=0)
+    assert closed_plan(made, last_plan(made), work=1.0, seed=0) is None
