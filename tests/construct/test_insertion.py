@@ -1,5 +1,6 @@
 """Insertion on calendars: what it makes verifies, and is as good as can be where that is known."""
 
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from tests.construct.small import make_instance, verified
 from teccl.construct.insertion import estimated_work, inserted_plans, refusal
 from teccl.construct.instance import Instance
 from teccl.construct.plan import Plan
+from teccl.demand import Collective, Demand, Tenant
 from teccl.replay import simulate
 from teccl.timegrid import TimeGrid
 
@@ -98,9 +100,14 @@ def test_a_link_that_will_be_slow_is_used_before_or_gone_round() -> None:
 
 
 def test_sizes_have_their_own_times() -> None:
-    """A short last piece is sent in its own time: 2.5 pieces take as long as half a piece more."""
-    made = make_instance("line:gpus=2,alpha=0", "broadcast", "1MB", num_chunks=1)
-    assert last_plan(made).finish == int(made.hold[0])
+    """A block half as large holds the link that both go over for half as long."""
+    sizes = ((0, 10**6, 10**6 // 2), (0, 0, 0), (0, 0, 0))
+    matrix = tuple(tuple(Fraction(size) for size in row) for row in sizes)
+    tenant = Tenant(collective=Collective.ALLTOALLV, size=Fraction(0), matrix=matrix)
+    made = make_instance("line:gpus=3,alpha=0", Demand(tenants=(tenant,)))
+    plan = last_plan(made, target=int(made.hold[0]) * 3 // 2)
+    assert plan.finish == int(made.hold[0]) * 3 // 2
+    verified(made, plan)
 
 
 def test_what_it_does_not_serve_is_said() -> None:

@@ -4,18 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from teccl.construct.insertion import FAR, Workshop, plan_of, refusal
+from teccl.construct.insertion import Workshop, plan_of, refusal
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.realise import realise
 from teccl.construct.symmetry import improved_in_quotient
+from teccl.construct.tabulation import FAR
 from teccl.construct.tasks import tasks_of_plan
 from teccl.construct.turned import turned_instance, turned_plan
 from teccl.schedule.timing import send_times
 
 # Jobs that are taken out at once, at most.
 MOST_REMOVED = 10
-# Power of the finishes whose norm is the energy.
+# Power of the finishes whose norm is the energy: one that is 2 % earlier counts half.
 EXPONENT = 40.0
 # Temperatures at the start and at the end, in parts of the finish.
 HEATS = (3e-3, 3e-5)
@@ -120,13 +121,17 @@ def load_plan(shop: Workshop, plan: Plan) -> bool:
     from teccl.construct.inserting import book_rows
     from teccl.construct.labels import empty_rows
 
+    if not shop.instance.problem.copy and plan.feeder is None:
+        return False
     job = _jobs_of_rows(shop, plan)
     # Whatever feeds a row starts before it, and of a passage the row that shares nothing is first.
     order = np.lexsort((plan.rows[:, 4], plan.rows[:, 3], plan.rows[:, 2], job))
     job, rows = job[order], plan.rows[order]
     longest = int(np.bincount(job).max(initial=0))
     shop.rows = empty_rows(len(shop.chunk), max(shop.rows.row.shape[1], longest))
-    while shop.table.who.shape[1] < shop.each * len(rows):
+    entries, _ = shop.entries(rows[:, 1], rows[:, 4])
+    most = int(np.bincount(shop.net.entry["res"][0, entries]).max(initial=0))
+    while shop.table.who.shape[1] < most:
         shop.enlarge()
     return bool(book_rows(shop.net, shop.jobs, shop.table, shop.rows, job, rows, shop.steps))
 

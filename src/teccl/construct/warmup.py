@@ -28,6 +28,19 @@ def load_all_kernels() -> None:
     _exercise("allreduce", 0)
 
 
+@cache
+def load_insertion_kernels() -> None:
+    """Compile or load the kernels of insertion and of ruin and recreate."""
+    from teccl.construct.insertion import inserted_plans
+    from teccl.construct.instance import Instance
+    from teccl.construct.recreate import recreate
+
+    demand = Demand.collective("alltoall", size="3KB")
+    instance = Instance.build(Problem(topology=Topology.parse("ring:gpus=3"), demand=demand))
+    for plan in inserted_plans(instance, target=0, seed=0, budget=1):
+        recreate(instance, plan, target=0, seed=0, budget=1)
+
+
 def load_tree_kernels(topology: Topology) -> None:
     """Compile or load the kernels that lay trees across a topology's switches."""
     if topology.num_switches:
