@@ -17,6 +17,15 @@ help: ## Show this list
 setup: $(STAMP) ## Create .venv and install teccl with its development tools
 	@:
 
+# PyTorch's usual build brings gigabytes of CUDA libraries. Only the build for CPUs is taken, where
+# pip can find it; without it the tests that need torch are skipped and name the command.
+TORCH := torch==2.13.0+cpu
+torch = if $(BIN)/python -m pip --version >/dev/null 2>&1; \
+	then pip="$(BIN)/python -m pip"; \
+	else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; \
+	$$pip install --quiet -c constraints.txt "$(TORCH)" 2>/dev/null || \
+	echo "No $(TORCH) to be found; the tests that need torch are skipped (pip install $(TORCH))"
+
 # Some distributions ship Python without ensurepip; then the pip of $(PYTHON) fills the environment.
 $(STAMP): pyproject.toml constraints.txt
 	@python=$(BIN)/python; test -x $$python || python=$(PYTHON); \
@@ -29,6 +38,7 @@ $(STAMP): pyproject.toml constraints.txt
 		then pip="$(BIN)/python -m pip"; \
 		else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; \
 		$$pip install --quiet -c constraints.txt -e ".[dask,dev,docs,mpi,plot,ui]"
+	@$(torch)
 	@$(BIN)/python -m compileall -q src
 	@touch $@
 

@@ -4,12 +4,11 @@ Every rank has its own part of the data. The model is trained with DistributedDa
 fully sharded parameters (FSDP), each on both back ends, and the losses must agree. Start it on as
 many ranks as the plan has GPUs, with the plan in the environment:
 
-    teccl sweep ring:gpus=4 allreduce --sizes 1KB:1MB --plan plans/allreduce
+    teccl sweep ring:gpus=4 allreduce --sizes 1KB,64KB,1MB --plan plans/allreduce
     TECCL_PLAN=plans torchrun --nproc-per-node 4 examples/train_transformer.py
 """
 
 import argparse
-import os
 
 import torch
 import torch.distributed as dist
@@ -81,7 +80,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    dist.init_process_group("teccl", init_method=os.environ.get("INIT_METHOD"))
+    dist.init_process_group("teccl")
     gloo = dist.new_group(backend="gloo")
     for kind in ("ddp", "fsdp"):
         on_gloo = train(kind, gloo, options.steps, options.seed)

@@ -86,7 +86,7 @@ def all_gather(case: Case, group) -> list:
 
 def all_gather_into_tensor(case: Case, group) -> list:
     case.is_strided = False
-    tensor = case.tensor(case.count)
+    tensor = case.tensor(case.count).reshape(-1)
     out = torch.empty(case.size * case.count, dtype=case.dtype)
     case.done(dist.all_gather_into_tensor(out, tensor, group=group, async_op=case.is_async))
     return [out]

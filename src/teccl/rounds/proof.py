@@ -98,7 +98,7 @@ class _Machine:
             able -= stuck
             dropped = bool(stuck)
         self._check_races(able)
-        arrivals = []
+        arrivals: list[tuple[int, Place, int, Place]] = []
         for rank in sorted(able):
             for peer in self._peers(rank):
                 arrivals += self._matched(rank, peer)

@@ -46,9 +46,9 @@ class Formed:
                 sums.setdefault(each.number, []).append((program.rank, each.sums))
         carried = _carried(programs, rounds)
         for number in range(1, max(rounds.values(), default=0) + 1):
-            for message, source, place, target, into in carried.get(number, ()):
-                value = self._value(source, place)
-                self._memory[target][into] = value
+            for message, rank, place, peer, into in carried.get(number, ()):
+                value = self._value(rank, place)
+                self._memory[peer][into] = value
                 self.lowest[message] = self._lowest[value]
             for rank, made in sums.get(number, ()):
                 self._add(rank, made)

@@ -78,9 +78,9 @@ class Runner:
         except RunError as problem:
             work.fail(problem)
         except PeerFailed as failure:
-            problem = self._faults.of(failure.reason, failure.peer, str(call.collective))
+            named = self._faults.of(failure.reason, failure.peer, str(call.collective))
             self.close_wires()
-            work.fail(problem)
+            work.fail(named)
         except BaseException as reason:  # noqa: BLE001, who waits must hear of it
             work.fail(self._faults.of(reason, None, str(call.collective)))
         else:
