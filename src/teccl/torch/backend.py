@@ -36,7 +36,7 @@ def register() -> None:
 def records(group: Any = None) -> tuple[Record, ...]:
     """Return what ran how, of one group or of all that there are."""
     chosen = _groups if group is None else [group]
-    return tuple(record for each in chosen for record in each.book.records())
+    return tuple(record for each in chosen for record in each.records())
 
 
 def explain(group: Any = None) -> str:

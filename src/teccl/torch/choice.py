@@ -14,6 +14,9 @@ from teccl.torch.calls import combiner
 from teccl.torch.plans import Entry, Found, Plans, find_entry
 from teccl.torch.synthesis import Synthesis
 
+# Choices that are remembered; a program of ever new sizes must not fill the memory with them.
+_KEPT = 4096
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
@@ -106,6 +109,7 @@ class Choice:
     ) -> None:
         self._plans, self._synthesis, self._ranks = plans, synthesis, ranks
         self._inner, self._devices, self._strict = inner, tuple(devices), strict
+        self._known: dict[Wanted, Chosen] = {}
 
     def find(self, wanted: Wanted) -> Chosen:
         """Return the schedule for a call.
@@ -115,16 +119,19 @@ class Choice:
         RunError
             If none covers it and the group is strict.
         """
-        combine, refusal = self._combination(wanted)
-        found = Found(reason=refusal) if refusal else self._entry(wanted)
-        if found.entry is not None:
-            return Chosen(entry=found.entry, combine=combine)
-        if self._strict and wanted.count:
+        if wanted not in self._known:
+            if len(self._known) >= _KEPT:
+                self._known.clear()
+            combine, refusal = self._combination(wanted)
+            found = Found(reason=refusal) if refusal else self._entry(wanted)
+            self._known[wanted] = Chosen(entry=found.entry, combine=combine, reason=found.reason)
+        chosen = self._known[wanted]
+        if chosen.entry is None and self._strict and wanted.count:
             raise RunError(
                 f"{wanted.collective} of {wanted.size_bytes} bytes is left to the inner group, "
-                f"which a strict group refuses: {found.reason}"
+                f"which a strict group refuses: {chosen.reason}"
             )
-        return Chosen(reason=found.reason)
+        return chosen
 
     def _combination(self, wanted: Wanted) -> tuple[Callable[..., Tensor] | None, str]:
         """Return how a call combines, and what no schedule could do about it."""

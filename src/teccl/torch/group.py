@@ -15,7 +15,7 @@ from teccl.torch import calls
 from teccl.torch.calls import Call
 from teccl.torch.choice import Choice, Wanted
 from teccl.torch.faults import Faults
-from teccl.torch.records import Book
+from teccl.torch.records import Book, Record
 from teccl.torch.runner import Runner
 from teccl.torch.works import CallWork, InnerWork, JoinedWork
 
@@ -44,7 +44,7 @@ class TecclProcessGroup(dist.ProcessGroup):
     ) -> None:
         super().__init__(rank, size)
         self._inner, self._choice, self._runner, self._faults = inner, choice, runner, faults
-        self.book = Book()
+        self._book = Book()
         self._name = self._desc = ""
 
     def getBackendName(self) -> str:  # noqa: N802, torch's name
@@ -77,6 +77,10 @@ class TecclProcessGroup(dist.ProcessGroup):
         """Description of the group."""
         return self._desc
 
+    def records(self) -> tuple[Record, ...]:
+        """Return what this group has run how."""
+        return self._book.records(self._name)
+
     def _collective(
         self,
         wanted: Wanted,
@@ -98,11 +102,11 @@ class TecclProcessGroup(dist.ProcessGroup):
         """
         self._faults.check()
         found = self._choice.find(wanted)
-        name, size = str(wanted.collective), wanted.size_bytes
+        name, size = wanted.collective.value, wanted.size_bytes
         if found.entry is None:
-            self.book.add(self._name, name, size, "inner", found.reason)
+            self._book.add(name, size, "inner", found.reason)
             return self._inner_collective(inner, tensors, name)
-        self.book.add(self._name, name, size, "schedule", found.entry.name)
+        self._book.add(name, size, "schedule", found.entry.name)
         now = not getattr(opts, "asyncOp", True)
         return self._runner.run(found.entry, build(), found.combine, now=now)
 

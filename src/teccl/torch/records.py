@@ -2,7 +2,7 @@
 
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from teccl.units import format_size
 
@@ -40,28 +40,29 @@ class Book:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._records: dict[tuple[str, int, str, str], Record] = {}
+        self._calls: dict[tuple[str, int, str, str], int] = {}
 
-    def add(self, group: str, collective: str, size_bytes: int, how: str, detail: str) -> None:
+    def add(self, collective: str, size_bytes: int, how: str, detail: str) -> None:
         """Count a call."""
         key = (collective, size_bytes, how, detail)
         with self._lock:
-            known = self._records.get(key)
-            if known is not None:
-                self._records[key] = replace(known, calls=known.calls + 1)
-                return
-            self._records[key] = Record(
+            self._calls[key] = self._calls.get(key, 0) + 1
+
+    def records(self, group: str) -> tuple[Record, ...]:
+        """Return what was counted, in the order of first calls."""
+        with self._lock:
+            counted = list(self._calls.items())
+        return tuple(
+            Record(
                 group=group,
                 collective=collective,
                 size_bytes=size_bytes,
                 how=how,
                 detail=detail,
+                calls=calls,
             )
-
-    def records(self) -> tuple[Record, ...]:
-        """Return what was counted, in the order of first calls."""
-        with self._lock:
-            return tuple(self._records.values())
+            for (collective, size_bytes, how, detail), calls in counted
+        )
 
 
 def table_of(records: Iterable[Record]) -> str:
