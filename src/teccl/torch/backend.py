@@ -1,5 +1,8 @@
 """The back end: registration with torch, and a group from what torch and the user give."""
 
+import hashlib
+import json
+import weakref
 from datetime import timedelta
 from typing import Any
 
@@ -20,9 +23,11 @@ from teccl.torch.runner import Runner
 from teccl.torch.synthesis import Synthesis
 
 NAME = "teccl"
-DEVICES = ["cpu", "cuda", "xpu"]
+# The back end below for each type of device, by torch's name.
+_BACKENDS = {"cpu": "GLOO", "cuda": "NCCL", "xpu": "XCCL"}
 
-_groups: list[TecclProcessGroup] = []
+# Groups that still exist, in the order they were made.
+_groups: list[weakref.ref[TecclProcessGroup]] = []
 # What the first group was given; groups made from it have the same unless they say otherwise.
 _given: list[Options] = []
 
@@ -30,13 +35,15 @@ _given: list[Options] = []
 def register() -> None:
     """Make the back end known to torch; again is harmless."""
     if NAME.upper() not in dist.Backend._plugins:  # noqa: SLF001, torch has no public name for it
-        dist.Backend.register_backend(NAME, create, extended_api=True, devices=DEVICES)
+        dist.Backend.register_backend(NAME, create, extended_api=True, devices=list(_BACKENDS))
 
 
 def records(group: Any = None) -> tuple[Record, ...]:
     """Return what ran how, of one group or of all that there are."""
-    chosen = _groups if group is None else [group]
-    return tuple(record for each in chosen for record in each.records())
+    if group is not None:
+        return tuple(group.records())
+    alive = [each for reference in _groups if (each := reference()) is not None]
+    return tuple(record for each in alive for record in each.records())
 
 
 def explain(group: Any = None) -> str:
@@ -104,7 +111,7 @@ def create(given: Any, options: Any) -> TecclProcessGroup:
     for device, backend in backends.items():
         # What torch asks of a back end directly, such as whether it splits, is the inner one's.
         group._register_backend(torch.device(device), _type_of(device), backend)  # noqa: SLF001
-    _groups.append(group)
+    _groups[:] = [*(each for each in _groups if each() is not None), weakref.ref(group)]
     return group
 
 
@@ -146,9 +153,6 @@ def _verify(plans: Plans) -> None:
 
 
 def _digest(topology: Topology | None) -> str:
-    import hashlib
-    import json
-
     from teccl.topology.files import topology_to_dict
 
     if topology is None:
@@ -165,7 +169,7 @@ def _backends(store: Any, rank: int, size: int, timeout: timedelta) -> dict[str,
         options._timeout = timeout  # noqa: SLF001, as torch itself does
         inside = dist.PrefixStore("nccl/", store)
         found["cuda"] = dist.ProcessGroupNCCL(inside, rank, size, options)
-    elif hasattr(torch, "xpu") and torch.xpu.is_available() and dist.is_xccl_available():
+    elif hasattr(dist, "ProcessGroupXCCL") and torch.xpu.is_available():
         options = dist.ProcessGroupXCCL.Options()
         options._timeout = timeout  # noqa: SLF001
         inside = dist.PrefixStore("xccl/", store)
@@ -178,8 +182,8 @@ def _gloo(store: Any, rank: int, size: int, timeout: timedelta) -> Any:
 
 
 def _type_of(device: str) -> Any:
-    kinds = dist.ProcessGroup.BackendType
-    return {"cpu": kinds.GLOO, "cuda": kinds.NCCL, "xpu": kinds.XCCL}[device]
+    # Older versions do not have all of them.
+    return getattr(dist.ProcessGroup.BackendType, _BACKENDS[device])
 
 
 def _plain_group(store: Any, rank: int, size: int, backends: dict[str, Any]) -> Any:

@@ -20,6 +20,11 @@ from teccl.torch.runner import Runner
 from teccl.torch.works import CallWork, InnerWork, JoinedWork
 
 Inner = Callable[[], Any]
+# Words of gloo and NCCL for a rank that is gone or does not answer.
+_LOSSES = (
+    *("connection", "timed out", "timeout", "closed", "broken pipe", "socket"),
+    *("remote process", "nccl error"),
+)
 
 
 class TecclProcessGroup(dist.ProcessGroup):
@@ -132,14 +137,12 @@ class TecclProcessGroup(dist.ProcessGroup):
         self._faults.check()
 
         def named(reason: BaseException) -> BaseException:
-            return self._faults.of(reason, peer, what)
+            return reason if _is_refusal(reason) else self._faults.of(reason, peer, what)
 
         try:
             work = inner()
         except RuntimeError as reason:
-            if _is_refusal(reason):
-                raise
-            raise named(reason) from reason
+            raise named(reason) from None
         return work if work is None else InnerWork(work, named)
 
     # all_reduce
@@ -407,8 +410,9 @@ class TecclProcessGroup(dist.ProcessGroup):
 
 
 def _is_refusal(reason: BaseException) -> bool:
-    """Whether the inner group refused a call that it does not know, before anything was sent."""
-    return "connection" not in str(reason).lower() and "timed out" not in str(reason).lower()
+    """Whether the inner group does not serve a call, rather than that a rank failed in it."""
+    text = str(reason).lower()
+    return not any(word in text for word in _LOSSES)
 
 
 def _one(tensors: Any) -> Tensor:

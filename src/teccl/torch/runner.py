@@ -42,6 +42,7 @@ class Runner:
         self._rank, self._wires, self._faults = rank, dict(wires), faults
         self._lowering = lowering
         self._worker = Worker("teccl")
+        self._joined: set[str] = set()
         self._engines: OrderedDict[tuple[int, int, bool], Any] = OrderedDict()
 
     def serves(self, device: torch.device) -> bool:
@@ -88,11 +89,19 @@ class Runner:
 
     def _made(self, entry: Entry, call: Call, combine: Combine | None) -> None:
         device = call.tensor.device.type
+        self._join(call.tensor)
         engine = self._engine(entry, call.count, in_rounds=self._in_rounds(device))
         buffers = buffers_of(call.send, call.recv, engine.scratch, call.tensor)
         with torch.no_grad():
             engine.run(self._wires[device], buffers, combine)
             call.finish()
+
+    def _join(self, tensor: Tensor) -> None:
+        """Let all ranks meet before the first round: NCCL wants all of them in its first call."""
+        kind = tensor.device.type
+        if kind != "cpu" and kind not in self._joined:
+            self._joined.add(kind)
+            self._wires[kind].allreduce([tensor.new_zeros(1)]).wait()
 
     def _in_rounds(self, device: str) -> bool:
         if self._lowering is None:

@@ -93,7 +93,7 @@ class InnerWork(dist.Work):
         try:
             done = self._work.wait() if timeout is None else self._work.wait(timeout)
         except RuntimeError as reason:
-            raise self._name(reason) from reason
+            raise self._name(reason) from None
         return bool(done)
 
     def synchronize(self) -> None:
