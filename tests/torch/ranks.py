@@ -67,17 +67,27 @@ class Ranks:
                 )
             )
 
+    def __enter__(self) -> "Ranks":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def end(self) -> None:
+        """Leave no process behind."""
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+
     def wait(self, timeout: float = TIMEOUT_S) -> list[Rank]:
-        """Wait for all ranks and return what they left; none stays behind."""
+        """Wait for all ranks and return what they left."""
         until = time.monotonic() + timeout
         try:
             for process in self.processes:
                 process.wait(max(0.1, until - time.monotonic()))
         finally:
-            for process in self.processes:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
+            self.end()
         found = []
         for process, (out, err) in zip(self.processes, self._files, strict=True):
             texts = []

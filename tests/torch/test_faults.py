@@ -14,7 +14,7 @@ from tests.torch.schedules import solved, write_plan
 
 from teccl.schedule import Schedule
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 NO_TORCH = """
 import sys
 sys.modules["torch"] = None
@@ -106,22 +106,24 @@ def kill_one(folder: Path, seed: int) -> None:
         plan = [(0, 100_000, solved("ring:gpus=4", collective))]
         write_plan(folder / "plans" / collective, plan)
     script = ROOT / "tests" / "torch" / "victim.py"
-    ranks = Ranks(script, 4, folder, str(TIMEOUT_S), TECCL_PLAN=str(folder / "plans"))
-    until = time.monotonic() + 200
-    while not all((folder / f"ready-{rank}").exists() for rank in range(4)):
-        assert time.monotonic() < until
-        time.sleep(0.05)
-    time.sleep(rng.random())
-    victim = rng.randrange(4)
-    ranks.processes[victim].send_signal(signal.SIGKILL)
-    killed = time.time()
-    for rank, ended in enumerate(ranks.wait()):
-        if rank != victim:
-            assert ended.code == 7, ended.err[-2000:]
-            assert f"because rank {victim} died" in ended.out
-            said = float(ended.out.split("ended")[-1])
-            # On a busy machine, noticing and telling take a while on top.
-            assert said - killed < 2 * TIMEOUT_S
+    plans = str(folder / "plans")
+    with Ranks(script, 4, folder, str(TIMEOUT_S), TECCL_PLAN=plans) as ranks:
+        until = time.monotonic() + 2 * TIMEOUT_S
+        while not all((folder / f"ready-{rank}").exists() for rank in range(4)):
+            assert time.monotonic() < until, [
+                (folder / f"err-{rank}").read_text()[-500:] for rank in range(4)
+            ]
+            time.sleep(0.05)
+        time.sleep(rng.random())
+        victim = rng.randrange(4)
+        ranks.processes[victim].send_signal(signal.SIGKILL)
+        killed = time.time()
+        for rank, ended in enumerate(ranks.wait()):
+            if rank != victim:
+                assert ended.code == 7, ended.err[-2000:]
+                assert f"because rank {victim} died" in ended.out
+                said = float(ended.out.split("ended")[-1])
+                assert said - killed < TIMEOUT_S
 
 
 @needs_torch()

@@ -44,6 +44,8 @@ class Call:
         The user's tensors that are written, as the call's future gives them.
     copies
         Pairs of a user's tensor and the part of `recv` that it gets in the end.
+    is_staged
+        Whether `send` shares memory with `recv` and must be kept aside while the call runs.
     """
 
     collective: Collective
@@ -54,6 +56,7 @@ class Call:
     op: object | None = None
     results: Sequence[object] = ()
     copies: Sequence[tuple[Tensor, Tensor]] = field(default=())
+    is_staged: bool = False
 
     @property
     def tensor(self) -> Tensor:
@@ -134,15 +137,15 @@ def overlap(a: Tensor, b: Tensor) -> bool:
 def allreduce(tensor: Tensor, op: object) -> Call:
     """Every rank gets the sum; in place, so that the own data is kept aside."""
     recv, copies = room([tensor])
-    send = flat(tensor) if copies else recv.clone()
     return Call(
         collective=Collective.ALLREDUCE,
-        send=send,
+        send=flat(tensor) if copies else recv,
         recv=recv,
         count=tensor.numel(),
         op=op,
         results=[tensor],
         copies=copies,
+        is_staged=not copies,
     )
 
 
@@ -150,16 +153,16 @@ def reduce(tensor: Tensor, op: object, *, root: int, rank: int) -> Call:
     """One rank gets the sum; the others' tensors stay."""
     at_root = rank == root
     recv, copies = room([tensor]) if at_root else (None, [])
-    send = recv.clone() if recv is not None and not copies else flat(tensor)
     return Call(
         collective=Collective.REDUCE,
-        send=send,
+        send=flat(tensor),
         recv=recv,
         count=tensor.numel(),
         root=root,
         op=op,
         results=[tensor],
         copies=copies,
+        is_staged=at_root and not copies,
     )
 
 
@@ -178,13 +181,12 @@ def broadcast(tensor: Tensor, *, root: int, rank: int) -> Call:
     )
 
 
-def allgather(outputs: Sequence[Tensor], own: Tensor, *, size: int) -> Call:
+def allgather(outputs: Sequence[Tensor], own: Tensor, *, rank: int) -> Call:
     """Every rank gets the data of all, one tensor each or one for all."""
     recv, copies = room(outputs)
     send = flat(own)
-    own_block = recv.data_ptr() <= send.data_ptr() and own.numel() * size == recv.numel()
-    if overlap(send, recv) and not own_block:
-        send = send.clone()
+    begin = send.data_ptr() - recv.data_ptr()
+    is_own_block = begin == rank * send.numel() * send.element_size()
     return Call(
         collective=Collective.ALLGATHER,
         send=send,
@@ -192,6 +194,7 @@ def allgather(outputs: Sequence[Tensor], own: Tensor, *, size: int) -> Call:
         count=recv.numel(),
         results=list(outputs),
         copies=copies,
+        is_staged=overlap(send, recv) and not is_own_block,
     )
 
 
@@ -199,8 +202,6 @@ def reduce_scatter(output: Tensor, inputs: Sequence[Tensor], op: object) -> Call
     """Each rank gets its block of the sum."""
     recv, copies = room([output])
     send = joined(inputs)
-    if overlap(send, recv):
-        send = send.clone()
     return Call(
         collective=Collective.REDUCESCATTER,
         send=send,
@@ -209,6 +210,7 @@ def reduce_scatter(output: Tensor, inputs: Sequence[Tensor], op: object) -> Call
         op=op,
         results=[output],
         copies=copies,
+        is_staged=overlap(send, recv),
     )
 
 
@@ -216,8 +218,6 @@ def alltoall(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Call:
     """Each rank gets a block of every other's."""
     recv, copies = room(outputs)
     send = joined(inputs)
-    if overlap(send, recv):
-        send = send.clone()
     return Call(
         collective=Collective.ALLTOALL,
         send=send,
@@ -225,6 +225,7 @@ def alltoall(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Call:
         count=recv.numel(),
         results=list(outputs),
         copies=copies,
+        is_staged=overlap(send, recv),
     )
 
 
@@ -232,8 +233,6 @@ def gather(outputs: Sequence[Tensor], own: Tensor, *, root: int, rank: int, size
     """One rank gets the data of all."""
     recv, copies = room(outputs) if rank == root else (None, [])
     send = flat(own)
-    if recv is not None and overlap(send, recv):
-        send = send.clone()
     return Call(
         collective=Collective.GATHER,
         send=send,
@@ -242,6 +241,7 @@ def gather(outputs: Sequence[Tensor], own: Tensor, *, root: int, rank: int, size
         root=root,
         results=list(outputs),
         copies=copies,
+        is_staged=recv is not None and overlap(send, recv),
     )
 
 
@@ -249,8 +249,6 @@ def scatter(output: Tensor, inputs: Sequence[Tensor], *, root: int, rank: int, s
     """Each rank gets a block of the root's."""
     recv, copies = room([output])
     send = joined(inputs) if rank == root else None
-    if send is not None and overlap(send, recv):
-        send = send.clone()
     return Call(
         collective=Collective.SCATTER,
         send=send,
@@ -259,4 +257,5 @@ def scatter(output: Tensor, inputs: Sequence[Tensor], *, root: int, rank: int, s
         root=root,
         results=[output],
         copies=copies,
+        is_staged=send is not None and overlap(send, recv),
     )

@@ -7,7 +7,6 @@ as its data is there. Back ends that do not, as NCCL, make rounds of grouped cal
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-import torch
 from torch import Tensor
 
 from teccl.rounds.model import RankRounds, Sum, Transfer, sums_of
@@ -236,12 +235,12 @@ class RoundEngine:
 
 
 def buffers_of(
-    send: Tensor | None, recv: Tensor | None, scratch: int, like: Tensor
+    send: Tensor | None, recv: Tensor | None, scratch: Tensor, like: Tensor
 ) -> dict[int, Tensor]:
     """Return a call's buffers by the numbers that places have."""
     empty = like.new_empty(0)
     return {
         0: empty if send is None else send,
         1: empty if recv is None else recv,
-        SCRATCH: torch.empty(scratch, dtype=like.dtype, device=like.device),
+        SCRATCH: scratch,
     }

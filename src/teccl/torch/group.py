@@ -203,7 +203,7 @@ class TecclProcessGroup(dist.ProcessGroup):
                 times=self.size(),
                 is_even=_are_like(outputs, own) and len(outputs) == self.size(),
             ),
-            lambda: calls.allgather(outputs, own, size=self.size()),
+            lambda: calls.allgather(outputs, own, rank=self.rank()),
             lambda written, read: self._inner.allgather([written], read, opts),
             [outputs, [own]],
             opts,
@@ -219,7 +219,7 @@ class TecclProcessGroup(dist.ProcessGroup):
                 times=self.size(),
                 is_even=output.numel() == own.numel() * self.size() and output.dtype == own.dtype,
             ),
-            lambda: calls.allgather([output], own, size=self.size()),
+            lambda: calls.allgather([output], own, rank=self.rank()),
             lambda written, read: self._inner._allgather_base(  # noqa: SLF001
                 written[0], read[0], opts
             ),

@@ -108,6 +108,7 @@ class _Bench:
         inside = dist.PrefixStore("run/", store)
         self.faults = Faults(inside, dist.get_rank(), ranks, options.timeout or 0.0)
         self.library = self._library()
+        self.scratch = torch.empty(self.engine.scratch, dtype=torch.from_numpy(self.send).dtype)
         self.seconds: list[float] = []
         self.library_seconds: list[float] = []
         self.wrong = [0, 0, 0]
@@ -184,7 +185,7 @@ class _Bench:
 
     def _run(self) -> None:
         send, recv = torch.from_numpy(self.send), torch.from_numpy(self.recv)
-        buffers = buffers_of(send, recv, self.engine.scratch, send)
+        buffers = buffers_of(send, recv, self.scratch, send)
         self.engine.run(self.wire, buffers, self.combine)
 
     def _other(self) -> None:

@@ -43,6 +43,7 @@ class Runner:
         self._lowering = lowering
         self._worker = Worker("teccl")
         self._joined: set[str] = set()
+        self._memory = torch.empty(0, dtype=torch.uint8)
         self._engines: OrderedDict[tuple[int, int, bool], Any] = OrderedDict()
 
     def serves(self, device: torch.device) -> bool:
@@ -91,10 +92,24 @@ class Runner:
         device = call.tensor.device.type
         self._join(call.tensor)
         engine = self._engine(entry, call.count, in_rounds=self._in_rounds(device))
-        buffers = buffers_of(call.send, call.recv, engine.scratch, call.tensor)
+        send = call.send
+        aside = send.numel() if send is not None and call.is_staged else 0
         with torch.no_grad():
+            room = self._room(engine.scratch + aside, call.tensor)
+            if send is not None and aside:
+                send = room[engine.scratch :].copy_(send)
+            buffers = buffers_of(send, call.recv, room[: engine.scratch], call.tensor)
             engine.run(self._wires[device], buffers, combine)
             call.finish()
+
+    def _room(self, count: int, like: Tensor) -> Tensor:
+        """Return memory for a call: on a CPU, where calls follow each other, the same again."""
+        if like.device.type != "cpu":
+            return torch.empty(count, dtype=like.dtype, device=like.device)
+        size = count * like.element_size()
+        if self._memory.numel() < size:
+            self._memory = torch.empty(size, dtype=torch.uint8)
+        return self._memory[:size].view(like.dtype)
 
     def _join(self, tensor: Tensor) -> None:
         """Let all ranks meet before the first round: NCCL wants all of them in its first call."""
