@@ -6,6 +6,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 import pytest
 
@@ -33,7 +34,7 @@ class Rank:
 class Ranks:
     """Processes that run one script, which finds its rank in the environment.
 
-    The script may call `begin()` of `tests.torch.member` to join a group.
+    The script may call `begin()` of `tests.torch.programs.member` to join a group.
     """
 
     def __init__(self, script: Path, size: int, folder: Path, *arguments: str, **variables: str):
@@ -67,7 +68,7 @@ class Ranks:
                 )
             )
 
-    def __enter__(self) -> "Ranks":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

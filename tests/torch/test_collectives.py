@@ -9,7 +9,7 @@ from tests.torch.schedules import COLLECTIVES, has_root, one_shot, random_schedu
 from tests.torch.schedules import write_plan as write
 
 pytestmark = needs_torch()
-CASES = ROOT / "tests" / "torch" / "cases.py"
+CASES = ROOT / "tests" / "torch" / "programs" / "cases.py"
 # Sizes at which plans change from one schedule to the next.
 EDGES = (0, 300, 5_000, 70_000, 2**25)
 

@@ -3,6 +3,7 @@
 import json
 import random
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -65,7 +66,7 @@ def refused(tmp_path_factory) -> list[dict[str, str]]:
     plan = json.loads((folder / "outside" / "plan.json").read_text())
     plan["ranges"][0]["schedule"] = "../plan-a/schedule0.json.gz"
     (folder / "outside" / "plan.json").write_text(json.dumps(plan))
-    ranks = run_ranks(ROOT / "tests" / "torch" / "refusals.py", 2, folder)
+    ranks = run_ranks(ROOT / "tests" / "torch" / "programs" / "refusals.py", 2, folder)
     return [dict(line.split(" ", 1) for line in rank.out.splitlines()) for rank in ranks]
 
 
@@ -99,15 +100,25 @@ def test_a_rank_that_does_not_call_is_named(refused):
     assert "failed before" in refused[0]["again"]
 
 
+def free_port() -> int:
+    """A port that nobody uses."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
 def kill_one(folder: Path, seed: int) -> None:
     """Kill a random rank at a random moment; the others name it in time."""
     rng = random.Random(seed)
     for collective in ("allreduce", "allgather"):
         plan = [(0, 100_000, solved("ring:gpus=4", collective))]
         write_plan(folder / "plans" / collective, plan)
-    script = ROOT / "tests" / "torch" / "victim.py"
-    plans = str(folder / "plans")
-    with Ranks(script, 4, folder, str(TIMEOUT_S), TECCL_PLAN=plans) as ranks:
+    script = ROOT / "tests" / "torch" / "programs" / "victim.py"
+    variables = {"TECCL_PLAN": str(folder / "plans")}
+    if seed % 2:
+        # The first rank keeps the store, and takes it along if it dies.
+        variables["MEET_AT"] = f"tcp://127.0.0.1:{free_port()}"
+    with Ranks(script, 4, folder, str(TIMEOUT_S), **variables) as ranks:
         until = time.monotonic() + 2 * TIMEOUT_S
         while not all((folder / f"ready-{rank}").exists() for rank in range(4)):
             assert time.monotonic() < until, [

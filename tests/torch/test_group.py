@@ -5,7 +5,7 @@ from tests.torch.ranks import ROOT, Rank, needs_torch, run_ranks
 from tests.torch.schedules import solved, write_plan
 
 pytestmark = needs_torch()
-SCRIPT = ROOT / "tests" / "torch" / "features.py"
+SCRIPT = ROOT / "tests" / "torch" / "programs" / "features.py"
 CHECKS = (
     *("plan_covers_its_sizes", "larger_sizes_are_synthesised", "equal_sizes_share_a_synthesis"),
     *("sub_groups_have_schedules_of_their_own", "averages_are_passed_on"),

@@ -105,7 +105,7 @@ def create(given: Any, options: Any) -> TecclProcessGroup:
             devices=list(wires),
             strict=chosen.strict,
         ),
-        runner=Runner(rank, wires, faults, chosen.lowering),
+        runner=Runner(rank, wires, faults, below=list(backends.values()), lowering=chosen.lowering),
         faults=faults,
     )
     for device, backend in backends.items():

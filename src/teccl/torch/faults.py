@@ -9,12 +9,17 @@ import contextlib
 import os
 import re
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from teccl.errors import RunError
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 # How long a rank that was waited for has to say that it, too, waits for another.
 _SILENCE_S = 2.0
+# How long the rank that keeps the store stays for the questions of the others.
+_LINGER_S = 15.0
 _LOOK_EVERY_S = 0.05
 # torchrun sets this where its agent keeps the store, which then outlives every rank.
 _AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
@@ -40,6 +45,8 @@ class Faults:
         self._store, self._rank, self._ranks = store, rank, ranks
         self._timeout_s = timeout_s
         self.broken: RunError | None = None
+        # Called once when a call has failed: lets go of connections, so that others notice.
+        self.on_break: Callable[[], None] = lambda: None
 
     def check(self) -> None:
         """Refuse further calls once one has failed.
@@ -87,12 +94,25 @@ class Faults:
         """Follow who waited for whom to the rank that says nothing."""
         try:
             self._store.set(f"fault/{self._rank}", "?" if peer is None else str(peer))
-            return self._follow(peer)
+            self.on_break()
+            culprit = self._follow(peer)
+            self._store.set(f"told/{self._rank}", "")
+            self._linger(culprit)
         except (RuntimeError, OSError, ValueError):
             # The store is gone. Its keeper is the first rank unless a launcher keeps it.
             if os.environ.get(_AGENT_STORE) == "True":
                 return None if peer is None else self._ranks[peer]
             return 0
+        return culprit
+
+    def _linger(self, culprit: int | None) -> None:
+        """Stay until all others know who is to blame, where the store would end with this rank."""
+        if self._ranks[self._rank] != 0 or os.environ.get(_AGENT_STORE) == "True":
+            return
+        others = [f"told/{i}" for i, rank in enumerate(self._ranks) if rank not in (0, culprit)]
+        until = time.monotonic() + min(_LINGER_S, self._timeout_s)
+        while not self._store.check(others) and time.monotonic() < until:
+            time.sleep(_LOOK_EVERY_S)
 
     def _follow(self, peer: int | None) -> int | None:
         seen = {self._rank}

@@ -1,7 +1,7 @@
 """Runner: executes schedules for one group, and remembers what is prepared for which size."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -32,19 +32,29 @@ class Runner:
         The back end to send with, by type of device.
     faults
         What turns errors of the back end into errors of the group.
+    below
+        Back ends of the inner group, which end with this one.
     lowering
         ``"messages"`` or ``"rounds"``; None takes messages on CPUs and rounds elsewhere.
     """
 
     def __init__(
-        self, rank: int, wires: Mapping[str, Any], faults: Faults, lowering: str | None
+        self,
+        rank: int,
+        wires: Mapping[str, Any],
+        faults: Faults,
+        *,
+        below: Sequence[Any] = (),
+        lowering: str | None = None,
     ) -> None:
         self._rank, self._wires, self._faults = rank, dict(wires), faults
+        self._below = tuple(below)
         self._lowering = lowering
         self._worker = Worker("teccl")
         self._joined: set[str] = set()
         self._memory = torch.empty(0, dtype=torch.uint8)
         self._engines: OrderedDict[tuple[int, int, bool], Any] = OrderedDict()
+        faults.on_break = self.close_wires
 
     def serves(self, device: torch.device) -> bool:
         """Whether there is a back end for a device."""
@@ -80,9 +90,7 @@ class Runner:
         except RunError as problem:
             work.fail(problem)
         except PeerFailed as failure:
-            named = self._faults.of(failure.reason, failure.peer, str(call.collective))
-            self.close_wires()
-            work.fail(named)
+            work.fail(self._faults.of(failure.reason, failure.peer, str(call.collective)))
         except BaseException as reason:  # noqa: BLE001, who waits must hear of it
             work.fail(self._faults.of(reason, None, str(call.collective)))
         else:
@@ -139,7 +147,7 @@ class Runner:
 
     def close_wires(self) -> None:
         """Let go of the back ends, so that ranks that wait for this one notice."""
-        for wire in self._wires.values():
+        for wire in (*self._wires.values(), *self._below):
             abort = getattr(wire, "abort", None)
             if abort is not None:
                 abort()

@@ -5,7 +5,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from tests.torch.member import begin, say
+from tests.torch.programs.member import begin, say
 
 rank, size, folder = begin(timeout=float(sys.argv[2]))
 calls = 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-from tests.torch.member import say
+from tests.torch.programs.member import say
 
 import teccl.torch
 

@@ -10,7 +10,7 @@ import sys
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
-from tests.torch.member import begin, say
+from tests.torch.programs.member import begin, say
 
 import teccl.torch
 from teccl.torch.works import CallWork

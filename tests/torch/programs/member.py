@@ -18,7 +18,7 @@ def begin(*, timeout: float = 120.0, backend: str = "teccl", **options) -> tuple
     given = {"pg_options": teccl.torch.Options(**options)} if options else {}
     dist.init_process_group(
         backend,
-        init_method=f"file://{folder}/rendezvous",
+        init_method=os.environ.get("MEET_AT", f"file://{folder}/rendezvous"),
         rank=rank,
         world_size=size,
         timeout=timedelta(seconds=timeout),
