@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 # How long a rank that was waited for has to say that it, too, waits for another.
 _SILENCE_S = 2.0
+# How long all others have to say so, where it is not known who was waited for.
+_PATIENCE_S = 20.0
 # How long the rank that keeps the store stays for the questions of the others.
 _LINGER_S = 15.0
 _LOOK_EVERY_S = 0.05
 # torchrun sets this where its agent keeps the store, which then outlives every rank.
 _AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
-_TIMED_OUT = re.compile(r"timed?[ -]?out", re.IGNORECASE)
+# Not "timeout caused pair closure", which is another rank that has given up.
+_TIMED_OUT = re.compile(r"timed out|operation timeout", re.IGNORECASE)
 
 
 class Faults:
@@ -74,63 +77,64 @@ class Faults:
         if self.broken is not None:
             return self.broken
         is_late = bool(_TIMED_OUT.search(str(reason)))
-        culprit = self._culprit(peer)
+        culprits = self._culprits(peer)
         me = self._ranks[self._rank]
-        if culprit is None:
+        who = f"rank {' or '.join(str(rank) for rank in culprits)}"
+        if not culprits:
             found = RunError(f"{what} failed on rank {me}: {_first_line(reason)}")
         elif is_late:
             found = RunError(
-                f"{what} on rank {me} waited {self._timeout_s:g} s for rank {culprit}; "
+                f"{what} on rank {me} waited {self._timeout_s:g} s for {who}; "
                 "look whether it hangs or did not make the call, or give a longer timeout"
             )
         else:
-            found = RunError(
-                f"{what} failed on rank {me} because rank {culprit} died; look at its output"
-            )
+            found = RunError(f"{what} failed on rank {me} because {who} died; look at its output")
         self.broken = found
         return found
 
-    def _culprit(self, peer: int | None) -> int | None:
-        """Follow who waited for whom to the rank that says nothing."""
+    def _culprits(self, peer: int | None) -> list[int]:
+        """Follow who waited for whom to the rank that says nothing; several where that is open."""
         try:
             self._store.set(f"fault/{self._rank}", "?" if peer is None else str(peer))
             self.on_break()
-            culprit = self._follow(peer)
+            culprits = self._follow(peer)
             self._store.set(f"told/{self._rank}", "")
-            self._linger(culprit)
+            self._linger(culprits)
         except (RuntimeError, OSError, ValueError):
             # The store is gone. Its keeper is the first rank unless a launcher keeps it.
             if os.environ.get(_AGENT_STORE) == "True":
-                return None if peer is None else self._ranks[peer]
-            return 0
-        return culprit
+                return [] if peer is None else [self._ranks[peer]]
+            return [0]
+        return culprits
 
-    def _linger(self, culprit: int | None) -> None:
+    def _linger(self, culprits: list[int]) -> None:
         """Stay until all others know who is to blame, where the store would end with this rank."""
         if self._ranks[self._rank] != 0 or os.environ.get(_AGENT_STORE) == "True":
             return
-        others = [f"told/{i}" for i, rank in enumerate(self._ranks) if rank not in (0, culprit)]
+        others = [f"told/{i}" for i, rank in enumerate(self._ranks) if rank not in (0, *culprits)]
         until = time.monotonic() + min(_LINGER_S, self._timeout_s)
         while not self._store.check(others) and time.monotonic() < until:
             time.sleep(_LOOK_EVERY_S)
 
-    def _follow(self, peer: int | None) -> int | None:
+    def _follow(self, peer: int | None) -> list[int]:
         seen = {self._rank}
         suspect = peer
         while suspect is not None and suspect not in seen:
             seen.add(suspect)
             answer = self._answer(suspect)
             if answer is None:
-                return self._ranks[suspect]
+                return [self._ranks[suspect]]
             suspect = None if answer == "?" else int(answer)
-        return self._silent(seen)
+        return self._silent()
 
-    def _silent(self, seen: set[int]) -> int | None:
-        """Return a rank that has said nothing, where following led nowhere."""
-        for rank in range(len(self._ranks)):
-            if rank not in seen and self._answer(rank) is None:
-                return self._ranks[rank]
-        return None
+    def _silent(self) -> list[int]:
+        """Return who has said nothing once all but one have, or after some time."""
+        until = time.monotonic() + min(_PATIENCE_S, self._timeout_s / 2)
+        while True:
+            left = [i for i in range(len(self._ranks)) if not self._store.check([f"fault/{i}"])]
+            if len(left) <= 1 or time.monotonic() > until:
+                return [self._ranks[i] for i in left]
+            time.sleep(_LOOK_EVERY_S)
 
     def _answer(self, rank: int) -> str | None:
         """Return for whom a rank waited, None if it does not say."""

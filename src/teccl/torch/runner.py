@@ -1,10 +1,13 @@
 """Runner: executes schedules for one group, and remembers what is prepared for which size."""
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from teccl.errors import RunError
@@ -17,6 +20,8 @@ from teccl.torch.works import CallWork, Worker
 Combine = Callable[..., Tensor]
 # Prepared programs that are kept: a training step uses a few dozen different sizes.
 _KEPT = 64
+# A tag that no schedule comes to.
+_NO_TAG = 2**31 - 1
 # How long the end of a group waits for calls under way.
 _STOP_S = 5.0
 
@@ -148,11 +153,23 @@ class Runner:
     def close_wires(self) -> None:
         """Let go of the back ends, so that ranks that wait for this one notice."""
         for wire in (*self._wires.values(), *self._below):
-            abort = getattr(wire, "abort", None)
-            if abort is not None:
-                abort()
+            if isinstance(wire, dist.ProcessGroupGloo):
+                _close_gloo(wire)
+            elif hasattr(wire, "abort"):
+                wire.abort()
         self._wires.clear()
 
     def stop(self) -> None:
         """End after the calls under way."""
         self._worker.stop(_STOP_S)
+
+
+def _close_gloo(wire: Any) -> None:
+    """Close all connections of a gloo group, which has no call for it.
+
+    A receive that times out closes them: gloo takes a connection for lost then.
+    """
+    for peer in range(wire.size()):
+        if peer != wire.rank():
+            with contextlib.suppress(RuntimeError):
+                wire.recv([torch.empty(1)], peer, _NO_TAG).wait(timedelta(milliseconds=1))
