@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
+from operator import itemgetter
 
 from teccl.construct.params import CHUNK_TOLERANCE
 from teccl.construct.plan import Plan
@@ -51,7 +52,7 @@ class Candidate:
 
 @dataclass(slots=True, kw_only=True)
 class Incumbents:
-    """The best candidate for each number of chunks.
+    """The best candidate for each number of chunks, of each rank's share or of whole buffers.
 
     Parameters
     ----------
@@ -60,26 +61,28 @@ class Incumbents:
     """
 
     tolerance: float = 1 / CHUNK_TOLERANCE
-    by_chunks: dict[int, Candidate] = field(default_factory=dict)
+    by_chunks: dict[tuple[bool, int], Candidate] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.by_chunks)
 
     def __iter__(self) -> Iterator[int]:
-        """Numbers of chunks, those of the shortest schedules first."""
-        return iter(sorted(self.by_chunks, key=lambda count: self.by_chunks[count].length))
+        """Numbers of chunks of shares, those of the shortest schedules first."""
+        lengths = {count: x.length for (whole, count), x in self.by_chunks.items() if not whole}
+        return iter(sorted(lengths, key=lambda count: lengths[count]))
 
     def get(self, num_chunks: int) -> Candidate | None:
-        """Return the best with so many chunks."""
-        return self.by_chunks.get(num_chunks)
+        """Return the best with so many chunks of each share."""
+        return self.by_chunks.get((False, num_chunks))
 
     def add(self, candidate: Candidate) -> bool:
         """Keep a candidate if it is the best with its number of chunks; say whether it is."""
-        count = candidate.schedule.problem.num_chunks
-        known = self.by_chunks.get(count)
+        problem = candidate.schedule.problem
+        cut = problem.whole_buffer, problem.num_chunks
+        known = self.by_chunks.get(cut)
         if known is not None and known.merit <= candidate.merit:
             return False
-        self.by_chunks[count] = candidate
+        self.by_chunks[cut] = candidate
         return True
 
     @property
@@ -93,12 +96,13 @@ class Incumbents:
         if not self.by_chunks:
             return None
         most = self.fastest * (1 + self.tolerance)
-        return self.by_chunks[min(c for c, x in self.by_chunks.items() if x.length <= most)]
+        good = [x for x in self.by_chunks.values() if x.length <= most]
+        return min(good, key=lambda x: len(x.schedule.problem.chunks))
 
     @property
     def tried(self) -> tuple[Attempt, ...]:
         """What came of each number of chunks, in increasing order."""
         return tuple(
             Attempt(count, found.schedule.method, found.finish_ps / PICOSECONDS)
-            for count, found in sorted(self.by_chunks.items())
+            for (_, count), found in sorted(self.by_chunks.items(), key=itemgetter(0))
         )

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
@@ -105,6 +105,10 @@ class Request:
                 copy=self.copy,
             )
         return self._problems[num_chunks]
+
+    def whole_problem(self, num_pieces: int) -> Problem:
+        """Return the problem of AllReduces whose buffers are cut into pieces as a whole."""
+        return replace(self.problem(1), num_chunks=num_pieces, whole_buffer=True)
 
     def time_grid(self, problem: Problem) -> TimeGrid | None:
         """Return the epochs to count in, None off the grid."""

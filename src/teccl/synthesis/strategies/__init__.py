@@ -9,16 +9,27 @@ from teccl.synthesis.strategies.narrow_cuts import NarrowCuts
 from teccl.synthesis.strategies.periods import Periods
 from teccl.synthesis.strategies.polish import Polish
 from teccl.synthesis.strategies.restart import Restart
+from teccl.synthesis.strategies.staged import Staged
 
 __all__ = ["CONSTRUCT", "PORTFOLIO"]
 
 # What makes schedules from nothing, without baselines and solvers.
-CONSTRUCT: list[Strategy] = [Construction(), NarrowCuts(), Periods(), Polish(), Improvement()]
+CONSTRUCT: list[Strategy] = [
+    Staged(is_promising=True),
+    Construction(),
+    NarrowCuts(),
+    Staged(is_promising=False),
+    Periods(),
+    Polish(),
+    Improvement(),
+]
 PORTFOLIO: list[Strategy] = [
     Restart(),
+    Staged(is_promising=True),
     Construction(),
     NarrowCuts(),
     Baselines(),
+    Staged(is_promising=False),
     Periods(),
     Polish(),
     Improvement(),

@@ -1,0 +1,141 @@
+"""Partial sums: the table of sums behind the sends of a staged AllReduce."""
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from teccl.problem import Problem
+from teccl.schedule import Schedule, send_array, sum_array
+
+if TYPE_CHECKING:
+    from teccl.construct.staged import Item, Scheme
+
+
+class Delivery(NamedTuple):
+    """One hop of an item of a stage."""
+
+    item: "Item"
+    link: int
+    start: int
+    transfer: int
+
+
+class _Table:
+    """Rows of partial sums as they come, each with the slot where it is kept."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, int, int, int]] = []
+        self.results: list[int] = []
+        self._slots: dict[tuple[int, int], int] = defaultdict(int)
+
+    def new(self, chunk: int, node: int, left: int = -1, right: int = -1) -> int:
+        """Add a row in a slot of its own."""
+        slot = self._slots[chunk, node]
+        self._slots[chunk, node] += 1
+        self.rows.append((chunk, node, slot, left, right))
+        return len(self.rows) - 1
+
+    def fold(self, parts: list[int]) -> int:
+        """Add rows of a chunk and GPU one after another, all in the slot of the first addition."""
+        total = parts[0]
+        chunk, node, *_ = self.rows[total]
+        for number, part in enumerate(parts[1:]):
+            if number == 0:
+                total = self.new(chunk, node, total, part)
+            else:
+                self.rows.append((chunk, node, self.rows[total][2], total, part))
+                total = len(self.rows) - 1
+        return total
+
+
+def summed_schedule(problem: Problem, scheme: "Scheme", stages: list[list[Delivery]]) -> Schedule:
+    """Return the schedule of an AllReduce whose stages' sends are given.
+
+    All who hold a class's sum add the sums of its parts in the order of the parts, so that all
+    evaluate one tree.
+    """
+    topology = problem.topology
+    ranks = problem.demand.tenants[0].members(topology.num_gpus)
+    members = topology.gpus[list(ranks)].tolist()
+    position = {node: m for m, node in enumerate(members)}
+    pieces = len(problem.chunks)
+    table = _Table()
+    # The sum of its class that a member holds, per piece and member.
+    sums = {(q, m): table.new(q, members[m]) for q in range(pieces) for m in range(len(members))}
+    src, dst = topology.link_src.tolist(), topology.link_dst.tolist()
+    is_switch = topology.is_switch.tolist()
+    rows: list[tuple[int, int, int, int, int, int]] = []
+    for number, deliveries in enumerate(stages):
+        held: dict[tuple[int, int, int], int] = {}
+        before = dict(sums)
+        for item, link, start, transfer in sorted(deliveries, key=lambda each: each.start):
+            carries = becomes = -1
+            if not is_switch[src[link]]:
+                own = position.get(src[link], -1)
+                if own in item.sources:
+                    carries = before[item.piece, own]
+                else:
+                    carries = held[item.piece, item.part, src[link]]
+            if not is_switch[dst[link]]:
+                becomes = table.new(item.piece, dst[link])
+                held.setdefault((item.piece, item.part, dst[link]), becomes)
+            rows.append((item.piece, link, start, transfer, carries, becomes))
+        _add_up(table, scheme, number, members, sums=sums, held=held)
+    table.results = list(sums.values())
+    return _schedule(problem, scheme, table, rows)
+
+
+def _add_up(
+    table: _Table,
+    scheme: "Scheme",
+    stage: int,
+    members: list[int],
+    *,
+    sums: dict[tuple[int, int], int],
+    held: dict[tuple[int, int, int], int],
+) -> None:
+    """Let everybody who holds the sum of a class after a stage add up its parts."""
+    for piece in range(len(sums) // len(members)):
+        levels = scheme.shares[piece % len(scheme.shares)]
+        after = levels[stage]
+        if stage:
+            before = levels[stage - 1]
+            own, had = before.classes, before.holds
+        else:
+            own, had = tuple(range(len(members))), (True,) * len(members)
+        parts: dict[int, list[int]] = defaultdict(list)
+        for part, whole in sorted(set(zip(own, after.classes, strict=True))):
+            parts[whole].append(part)
+        for member, node in enumerate(members):
+            if not after.holds[member]:
+                continue
+            found = [
+                sums[piece, member]
+                if had[member] and part == own[member]
+                else held[piece, part, node]
+                for part in parts[after.classes[member]]
+            ]
+            sums[piece, member] = table.fold(found)
+
+
+def _schedule(
+    problem: Problem,
+    scheme: "Scheme",
+    table: _Table,
+    rows: list[tuple[int, int, int, int, int, int]],
+) -> Schedule:
+    chunk, link, start, transfer, carries, becomes = np.array(rows, dtype=np.int64).T
+    sends = send_array(chunk, link, start, transfer=transfer, carries=carries, becomes=becomes)
+    columns = np.array(table.rows, dtype=np.int64).T
+    is_result = np.zeros(len(table.rows), dtype=bool)
+    is_result[table.results] = True
+    sums = sum_array(
+        columns[0],
+        columns[1],
+        slot=columns[2],
+        left=columns[3],
+        right=columns[4],
+        result=is_result,
+    )
+    return Schedule(problem=problem, sends=sends, sums=sums, same_order=True, method=scheme.name)

@@ -1,0 +1,201 @@
+"""Schemes: which ways to stage an AllReduce suit a network, and what each takes at least."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from teccl.bounds.network import all_distances
+from teccl.construct.factors import (
+    Graph,
+    coarsenings,
+    components,
+    neighbours,
+    product_coordinates,
+    quotient,
+)
+from teccl.construct.instance import IntArray
+from teccl.construct.staged import Level, Scheme, everybody, singletons
+from teccl.problem import Problem
+from teccl.units import PICOSECONDS
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def one_shot(count: int) -> Scheme:
+    """Everybody sends its whole buffer to everybody, who add at home."""
+    return Scheme(name="one-shot", shares=((everybody(count),),))
+
+
+def owned(count: int) -> Scheme:
+    """Every piece is summed by one GPU and sent back: a ReduceScatter and an AllGather."""
+    shares = []
+    for owner in range(count):
+        holds = tuple(member == owner for member in range(count))
+        shares.append((Level((0,) * count, holds), everybody(count)))
+    return Scheme(name="owners", shares=tuple(shares))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What a scheme takes on a network, before it is tried.
+
+    Parameters
+    ----------
+    floor_ps
+        It takes no less.
+    expected_ps
+        It takes about that where all links are used well.
+    deliveries
+        Sums brought to GPUs, for one piece of each share.
+    """
+
+    floor_ps: int
+    expected_ps: int
+    deliveries: int
+
+
+def outlook(problem: Problem, scheme: Scheme) -> Outlook:
+    """Return what a scheme takes at least, and about."""
+    topology = problem.topology
+    tenant = problem.demand.tenants[0]
+    members = topology.gpus[list(tenant.members(topology.num_gpus))]
+    distance = all_distances(problem, topology.alpha_ps)[np.ix_(members, members)]
+    rate = np.zeros(topology.num_nodes)
+    fastest = topology.each_link(lambda link: max(r for _, r in topology.rate_steps(link)))
+    np.add.at(rate, topology.link_dst, np.array(fastest, dtype=float))
+    ready = problem.ready_ps()[0][members].astype(float)
+    shares = [_share_outlook(levels, distance, ready) for levels in scheme.shares]
+    volume = np.array([received for received, _ in shares])
+    latest = np.array([there for _, there in shares])
+    # Bytes enter at the rate of all links, once the nearest member's may be there.
+    per_sum = float(tenant.size) * PICOSECONDS / rate[members]
+    nearest = (distance + np.where(np.eye(len(members)), np.inf, 0)).min(axis=0)
+    least = np.maximum(nearest + volume.min(axis=0) * per_sum, latest.min(axis=0))
+    return Outlook(
+        floor_ps=int(least.max()),
+        expected_ps=int((latest.max(axis=0) + volume.mean(axis=0) * per_sum).max()),
+        deliveries=int(volume.sum()),
+    )
+
+
+def _share_outlook(
+    levels: tuple[Level, ...], distance: IntArray, ready: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return how many sums each member receives of a share, and when it has the last of them."""
+    volume = np.zeros(len(distance))
+    before = singletons(len(distance))
+    for level in levels:
+        received, ready = _stage_outlook(before, level, distance, ready)
+        volume += received
+        before = level
+    return volume, ready
+
+
+def _stage_outlook(
+    before: Level, after: Level, distance: IntArray, ready: FloatArray
+) -> tuple[FloatArray, FloatArray]:
+    """Return the same of one stage; members that hold nothing after it are there at once."""
+    part, whole = np.array(before.classes), np.array(after.classes)
+    had, holds = np.array(before.holds), np.array(after.holds)
+    received = np.zeros(len(part))
+    latest = np.where(holds & had, ready, 0.0)
+    for each in np.unique(part):
+        sources = np.flatnonzero((part == each) & had)
+        goals = (whole == whole[sources[0]]) & holds
+        goals[sources] = False
+        there = (ready[sources, None] + distance[sources]).min(axis=0)
+        latest = np.where(goals, np.maximum(latest, there), latest)
+        received += goals
+    return received, latest
+
+
+def schemes(problem: Problem) -> Iterator[Scheme]:
+    """Yield schemes that may suit an AllReduce of one tenant."""
+    topology = problem.topology
+    members = topology.gpus[list(problem.demand.tenants[0].members(topology.num_gpus))]
+    yield one_shot(len(members))
+    if problem.topology.has_profiles:
+        return
+    yield from _exchanges(_links_between(problem, members))
+    distance = all_distances(problem, topology.alpha_ps)[np.ix_(members, members)]
+    yield from _hierarchies(distance)
+    yield owned(len(members))
+
+
+def _links_between(problem: Problem, members: IntArray) -> Graph:
+    topology = problem.topology
+    position = np.full(topology.num_nodes, -1)
+    position[members] = np.arange(len(members))
+    src, dst = position[topology.link_src], position[topology.link_dst]
+    inside = (src >= 0) & (dst >= 0)
+    return neighbours(len(members), src[inside].tolist(), dst[inside].tolist())
+
+
+def _exchanges(graph: Graph) -> Iterator[Scheme]:
+    """Yield exchanges along the factors of a network, each share in another order of them.
+
+    Inside a factor neighbours pair off first, not at all, or again and again.
+    """
+    if len(set(components(graph))) > 1:
+        return
+    coordinates = product_coordinates(graph)
+    factors = [quotient(graph, column) for column in coordinates]
+    seen = set()
+    for depth in (0, 1, len(graph)):
+        turns = (0, 1) if depth and any(len(factor) > 2 for factor in factors) else (0,)
+        shares = tuple(
+            tuple(_share(coordinates, factors, first, turn=turn, depth=depth))
+            for first in range(len(factors))
+            for turn in turns
+        )
+        if len(shares[0]) > 1 and shares not in seen and len({len(s) for s in shares}) == 1:
+            seen.add(shares)
+            yield Scheme(name="exchange", shares=shares)
+
+
+def _share(
+    coordinates: list[list[int]], factors: list[Graph], first: int, *, turn: int, depth: int
+) -> Iterator[Level]:
+    """Yield the levels of a share that takes the factors in turn from some first one on."""
+    rows = [list(column) for column in coordinates]
+    for step in range(len(factors)):
+        number = (first + step) % len(factors)
+        for part in coarsenings(factors[number], turn=turn, depth=depth):
+            rows[number] = [part[place] for place in coordinates[number]]
+            classes = np.unique(np.array(rows).T, axis=0, return_inverse=True)[1]
+            yield _held_by_all(classes.reshape(-1).tolist())
+
+
+def _held_by_all(classes: Sequence[int]) -> Level:
+    return Level(tuple(classes), (True,) * len(classes))
+
+
+def _hierarchies(distance: IntArray) -> Iterator[Scheme]:
+    """Yield schemes that add up among near GPUs before far ones, for each way to tell them apart.
+
+    In one everybody holds the sum of its group; in the other each share has one holder in every
+    group, and only these talk to other groups.
+    """
+    count = len(distance)
+    together = np.maximum(distance, distance.T)
+    known = set()
+    for radius in np.unique(together)[:-1].tolist():
+        near = {m: set(np.flatnonzero(together[m] <= radius).tolist()) - {m} for m in range(count)}
+        groups = components(near)
+        if tuple(groups) in known or not 1 < len(set(groups)) < count:
+            continue
+        known.add(tuple(groups))
+        yield Scheme(name="hierarchy", shares=((_held_by_all(groups), everybody(count)),))
+        yield Scheme(name="hierarchy", shares=tuple(_led_shares(groups)))
+
+
+def _led_shares(groups: list[int]) -> Iterator[tuple[Level, ...]]:
+    """Yield for each share levels in which one member of each group holds its sum."""
+    inside = [[m for m, group in enumerate(groups) if group == g] for g in range(max(groups) + 1)]
+    count = len(groups)
+    for share in range(max(len(group) for group in inside)):
+        leaders = {group[share % len(group)] for group in inside}
+        holds = tuple(member in leaders for member in range(count))
+        yield Level(tuple(groups), holds), Level((0,) * count, holds), everybody(count)

@@ -1,0 +1,348 @@
+"""Staged sums: AllReduces that form sums of larger and larger classes of GPUs, stage by stage.
+
+A share of the buffer has levels. At each level the members fall into classes, unions of those of
+the level before, and some members of a class hold its sum. A stage brings the sums of the parts of
+every class to those that hold the sum of the class, who add them in one order; every stage is a
+multicast of data that several GPUs may hold. One level with all members is one-shot, pairs after
+pairs are an exchange by recursive doubling, one holder and then all is a ReduceScatter and an
+AllGather.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
+from typing import NamedTuple
+
+import numpy as np
+
+from teccl.construct.constructions import construct
+from teccl.construct.goal import Goal
+from teccl.construct.instance import Instance, IntArray, starts_of
+from teccl.construct.nearest import nearest_plan
+from teccl.construct.params import JUSTIFICATIONS, LISTING_UNITS
+from teccl.construct.partial_sums import Delivery, summed_schedule
+from teccl.construct.plan import Plan
+from teccl.construct.realise import realise
+from teccl.construct.tasks import (
+    Precedence,
+    Tasks,
+    finish_time,
+    justify,
+    precedence,
+    schedule_tasks,
+    tasks_of_plan,
+)
+from teccl.demand import Collective, Demand, ExplicitChunk
+from teccl.problem import Problem
+from teccl.schedule import Schedule
+from teccl.schedule.ordering import order_by
+
+
+class Level(NamedTuple):
+    """Classes of members, by position among them, and which members hold their class's sum."""
+
+    classes: tuple[int, ...]
+    holds: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scheme:
+    """How an AllReduce is staged.
+
+    Parameters
+    ----------
+    name
+        What people call it.
+    shares
+        Levels of each share of the buffer, as many for each; the last has one class, which all
+        members hold. Pieces belong to shares in turn.
+    """
+
+    name: str
+    shares: tuple[tuple[Level, ...], ...]
+
+    @property
+    def num_stages(self) -> int:
+        """Levels of every share."""
+        return len(self.shares[0])
+
+
+class Item(NamedTuple):
+    """The sum of a part of a class, of one piece of the buffer, on its way in a stage."""
+
+    piece: int
+    part: int
+    sources: tuple[int, ...]
+    destinations: tuple[int, ...]
+
+
+def singletons(count: int) -> Level:
+    """Return the level at which everybody holds what it contributes."""
+    return Level(tuple(range(count)), (True,) * count)
+
+
+def everybody(count: int) -> Level:
+    """Return the level at which all hold the sum of all."""
+    return Level((0,) * count, (True,) * count)
+
+
+def stage_items(scheme: Scheme, num_pieces: int, stage: int) -> list[Item]:
+    """List what a stage moves: sums that somebody wants who does not have them."""
+    found = []
+    for piece in range(num_pieces):
+        levels = scheme.shares[piece % len(scheme.shares)]
+        after = levels[stage]
+        before = levels[stage - 1] if stage else singletons(len(after.classes))
+        holders: dict[int, list[int]] = defaultdict(list)
+        wanting: dict[int, list[int]] = defaultdict(list)
+        for member, (part, whole) in enumerate(zip(before.classes, after.classes, strict=True)):
+            if before.holds[member]:
+                holders[part].append(member)
+            if after.holds[member]:
+                wanting[whole].append(member)
+        whole_of = dict(zip(before.classes, after.classes, strict=True))
+        for part, sources in sorted(holders.items()):
+            goals = wanting[whole_of[part]]
+            if not set(goals) <= set(sources):
+                found.append(Item(piece, part, tuple(sources), tuple(goals)))
+    return found
+
+
+def staged_schedule(problem: Problem, scheme: Scheme, goal: Goal) -> Schedule | None:
+    """Construct an AllReduce by a scheme; None where some stage cannot be made.
+
+    Parameters
+    ----------
+    problem
+        An AllReduce of one tenant; every chunk is a piece.
+    scheme
+        The stages.
+    goal
+        Its allowance is for all stages together.
+    """
+    base = Instance.build(problem)
+    allowance = goal.allowance // (scheme.num_stages + 1)
+    stages = []
+    for number in range(scheme.num_stages):
+        items = stage_items(scheme, len(problem.chunks), number)
+        part = replace(goal, target=0, allowance=allowance, spent=0)
+        stage = _stage(base, items, part, is_first=number == 0)
+        goal.spent += part.spent
+        if stage is None:
+            return None
+        stages.append(stage)
+    if len(stages) == 1:
+        return summed_schedule(problem, scheme, _realised(stages[0]))
+    pipelining = replace(goal, spent=0)
+    deliveries = _pipelined(base, stages, len(scheme.shares), pipelining)
+    goal.spent += pipelining.spent
+    return summed_schedule(problem, scheme, deliveries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stage:
+    """A stage's multicast: `item` says what each chunk of its instance is."""
+
+    instance: Instance
+    plan: Plan
+    item: list[Item]
+
+
+def _stage(base: Instance, items: list[Item], goal: Goal, *, is_first: bool) -> _Stage | None:
+    """Multicast the items of a stage as fast as some construction can."""
+    problem, numbers = _stage_problem(base.problem, items, is_first=is_first)
+    instance = replace(base, problem=problem, ready=problem.ready_ps())
+    plans = list(construct(instance, goal))
+    if not problem.topology.has_profiles:
+        # Constructions save bandwidth, which counts for little where sums are small.
+        plans += [plan for plan in [nearest_plan(instance)] if plan is not None]
+    plan = min(plans, key=attrgetter("finish"), default=None)
+    if plan is None:
+        return None
+    return _Stage(instance=instance, plan=plan, item=[items[i] for i in numbers])
+
+
+def _stage_problem(
+    problem: Problem, items: list[Item], *, is_first: bool
+) -> tuple[Problem, Sequence[int]]:
+    """Return the multicast of a stage, and which item each of its chunks is."""
+    tenant = problem.demand.tenants[0]
+    ranks = tenant.members(problem.topology.num_gpus)
+    ready = tenant.ready if is_first else {}
+    if is_first and all(len(i.sources) == 1 and len(i.destinations) == len(ranks) for i in items):
+        # Everything to everybody is an AllGather, whose symmetry is known.
+        pieces = len(problem.chunks)
+        whole = tenant.size * len(ranks)
+        gather = replace(tenant, collective=Collective.ALLGATHER, size=whole)
+        order = np.lexsort(([i.piece for i in items], [i.part for i in items])).tolist()
+        count, share = pieces, Demand(tenants=(gather,))
+        return replace(problem, demand=share, num_chunks=count, whole_buffer=False), order
+    chunks = tuple(
+        ExplicitChunk(tuple(ranks[m] for m in i.sources), tuple(ranks[m] for m in i.destinations))
+        for i in items
+    )
+    explicit = replace(
+        tenant,
+        collective=Collective.EXPLICIT,
+        chunks=chunks,
+        size=problem.chunk_bytes,
+        ready=ready,
+        ranks=None,
+    )
+    demand = Demand(tenants=(explicit,))
+    return replace(problem, demand=demand, num_chunks=1, whole_buffer=False), range(len(items))
+
+
+def _realised(stage: _Stage) -> list[list[Delivery]]:
+    """Return the sends of the only stage."""
+    sends = realise(stage.instance, stage.plan, method="stage").sends
+    return [
+        [
+            Delivery(stage.item[chunk], link, start, transfer)
+            for chunk, link, start, transfer in zip(
+                *(sends[name].tolist() for name in ("chunk", "link", "start_ps", "transfer")),
+                strict=True,
+            )
+        ]
+    ]
+
+
+def _pipelined(
+    base: Instance, stages: list[_Stage], num_shares: int, goal: Goal
+) -> list[list[Delivery]]:
+    """Schedule the transfers of all stages together: each starts as soon as its sum is there."""
+    parts = [tasks_of_plan(stage.instance, stage.plan) for stage in stages]
+    ends = np.cumsum([0, *(stage.plan.finish for stage in stages)])
+    tasks = _concatenated(parts, ends[:-1].tolist())
+    order = _whole_precedence(stages, parts)
+    piece = np.concatenate(
+        [
+            np.array([item.piece for item in stage.item])[part.chunk]
+            for stage, part in zip(stages, parts, strict=True)
+        ]
+    )
+    best = tasks.start
+    # Stage after stage, or the first pieces of all shares through all stages first.
+    for key in (tasks.start, piece // num_shares * ends[-1] + tasks.start):
+        work = LISTING_UNITS * len(tasks)
+        if not goal.is_worth(finish_time(tasks, best), work):
+            break
+        goal.begin(work)
+        start = schedule_tasks(base, tasks, key=key, order=order)
+        start = justify(base, tasks, start, rounds=JUSTIFICATIONS, order=order)
+        best = min(best, start, key=partial(finish_time, tasks))
+    return list(_deliveries(stages, parts, best))
+
+
+def _deliveries(
+    stages: list[_Stage], parts: list[Tasks], start: IntArray
+) -> Iterator[list[Delivery]]:
+    """Yield the sends of each stage from the starts of all tasks."""
+    first = 0
+    for stage, tasks in zip(stages, parts, strict=True):
+        owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.hop_start))
+        when = start[first + owner] + tasks.hop_offset
+        chunk = tasks.chunk[owner]
+        columns = (chunk.tolist(), tasks.hop_link.tolist(), when.tolist(), (first + owner).tolist())
+        yield [
+            Delivery(stage.item[chunk], link, time, transfer)
+            for chunk, link, time, transfer in zip(*columns, strict=True)
+        ]
+        first += len(tasks)
+
+
+def _concatenated(parts: list[Tasks], offsets: list[int]) -> Tasks:
+    """Return the tasks of all stages, each stage at its time."""
+
+    def joined(name: str) -> IntArray:
+        return np.concatenate([getattr(part, name) for part in parts])
+
+    def starts(name: str) -> IntArray:
+        counts = np.concatenate([np.diff(getattr(part, name)) for part in parts])
+        return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+    begin = [part.start + offset for part, offset in zip(parts, offsets, strict=True)]
+    plain = ["chunk", "src", "hop_link", "hop_offset", "res", "res_offset", "res_hold"]
+    plain += ["out_node", "out_length", "source"]
+    return Tasks(
+        reduce=np.zeros(sum(map(len, parts)), dtype=bool),
+        start=np.concatenate(begin),
+        **{name: joined(name) for name in plain},
+        **{name: starts(name) for name in ("hop_start", "res_start", "out_start", "source_start")},
+    )
+
+
+def _whole_precedence(stages: list[_Stage], parts: list[Tasks]) -> Precedence:
+    """Derive who waits for whom: in a stage as ever, and for sums of earlier stages."""
+    before, after, lag, release = [], [], [], []
+    # For each piece and GPU, the tasks that have brought it parts of sums, with when they do.
+    brought: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    first = 0
+    for stage, tasks in zip(stages, parts, strict=True):
+        order = precedence(stage.instance, tasks)
+        release.append(order.release)
+        before.append(first + np.repeat(np.arange(len(tasks)), np.diff(order.next_start)))
+        after.append(first + order.next_task)
+        lag.append(order.next_lag)
+        arcs = list(_waits_for_sums(stage, tasks, first, brought))
+        columns = np.array(arcs, dtype=np.int64).reshape(-1, 3)
+        before.append(columns[:, 0])
+        after.append(columns[:, 1])
+        lag.append(columns[:, 2])
+        _note_arrivals(stage, tasks, first, brought)
+        first += len(tasks)
+    all_before, all_after = np.concatenate(before), np.concatenate(after)
+    by_task = order_by(all_before)
+    return Precedence(
+        waits=np.bincount(all_after, minlength=first),
+        next_start=starts_of(all_before, first),
+        next_task=all_after[by_task],
+        next_lag=np.concatenate(lag)[by_task],
+        release=np.concatenate(release),
+    )
+
+
+def _nodes_of(stage: _Stage, chunk: int, *, sources: bool) -> set[int]:
+    table = stage.instance.problem.chunks
+    nodes = table.sources(chunk) if sources else table.destinations(chunk)
+    return set(nodes.tolist())
+
+
+def _waits_for_sums(
+    stage: _Stage,
+    tasks: Tasks,
+    first: int,
+    brought: dict[tuple[int, int], list[tuple[int, int]]],
+) -> Iterator[tuple[int, int, int]]:
+    """Yield arcs to the tasks that send a sum from those that brought its parts."""
+    sources: dict[int, set[int]] = {}
+    for task, (chunk, node) in enumerate(
+        zip(tasks.chunk.tolist(), tasks.src.tolist(), strict=True)
+    ):
+        if chunk not in sources:
+            sources[chunk] = _nodes_of(stage, chunk, sources=True)
+        if node in sources[chunk]:
+            for other, length in brought.get((stage.item[chunk].piece, node), ()):
+                yield other, first + task, length
+
+
+def _note_arrivals(
+    stage: _Stage,
+    tasks: Tasks,
+    first: int,
+    brought: dict[tuple[int, int], list[tuple[int, int]]],
+) -> None:
+    """Note what a stage brings to those who asked for it."""
+    goals: dict[int, set[int]] = {}
+    owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.out_start))
+    chunks = tasks.chunk[owner].tolist()
+    arrivals = zip(
+        owner.tolist(), chunks, tasks.out_node.tolist(), tasks.out_length.tolist(), strict=True
+    )
+    for task, chunk, node, length in arrivals:
+        if chunk not in goals:
+            goals[chunk] = _nodes_of(stage, chunk, sources=False)
+        if node in goals[chunk]:
+            brought[stage.item[chunk].piece, node].append((first + task, length))

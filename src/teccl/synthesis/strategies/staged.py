@@ -1,0 +1,108 @@
+"""Staged: AllReduces that form sums in stages, one-shot and exchanges, which need few steps."""
+
+from collections.abc import Iterator
+
+from teccl.construct.goal import Goal
+from teccl.construct.params import CHUNK_TOLERANCE, OFFER_UNITS, PYTHON_UNITS
+from teccl.construct.schemes import Outlook, outlook, owned, schemes
+from teccl.construct.staged import Scheme, staged_schedule
+from teccl.demand import Collective
+from teccl.problem import Problem
+from teccl.synthesis.chunks import most_chunks
+from teccl.synthesis.features import Features
+from teccl.synthesis.search import Search
+
+
+class Staged:
+    """Tries schemes, each with more and more pieces.
+
+    Parameters
+    ----------
+    is_promising
+        Try schemes that look faster than a ReduceScatter and an AllGather, else the others, of
+        which those follow that may still be faster than what was found.
+    """
+
+    def __init__(self, *, is_promising: bool) -> None:
+        self._is_promising = is_promising
+        self.name = "staged" if is_promising else "staged, more"
+
+    def refusal(self, features: Features) -> str | None:
+        """Stages sum up what one tenant asks for, in continuous time."""
+        request = features.request
+        if features.collectives != {Collective.ALLREDUCE} or features.has_tenants:
+            return "not one AllReduce"
+        if features.on_grid:
+            return "partial sums know no epochs"
+        is_limited = request.buffer is not None or not request.copy
+        return "GPUs keep several sums" if is_limited else None
+
+    def work(self, features: Features) -> int:
+        """Deliver every contribution once."""
+        return _work(features, features.sends // 2)
+
+    def attempts(self, search: Search) -> Iterator[None]:
+        """Try every scheme of this turn, the one that looks fastest first."""
+        from teccl.construct.warmup import load_all_kernels
+
+        request = search.request
+        problem = request.problem(request.chunks or 1)
+        halves = outlook(problem, owned(problem.num_gpus)).expected_ps
+        found = [(outlook(problem, scheme), scheme) for scheme in schemes(problem)]
+        turn = [
+            (seen, scheme)
+            for seen, scheme in found
+            if (seen.expected_ps < halves) is self._is_promising
+        ]
+        for seen, scheme in sorted(turn, key=lambda each: each[0].expected_ps):
+            with search.paused():
+                load_all_kernels()
+            yield from _climb(search, scheme, seen)
+
+
+def _climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
+    """Offer a scheme with one piece for each share, then twice as many while that is faster."""
+    before: int | None = None
+    for problem in _problems(search, scheme):
+        pieces = -(-len(problem.chunks) // len(scheme.shares))
+        work = _work(search.features, seen.deliveries * pieces)
+        is_hopeless = search.incumbents and seen.floor_ps >= search.incumbents.fastest
+        if is_hopeless or not search.is_worth(work):
+            return
+        search.budget.spend(work)
+        goal = Goal(
+            target=search.target or 0,
+            allowance=work,
+            price=search.budget.price,
+            seed=search.request.seed,
+            checkpoint=search.checkpoint,
+        )
+        schedule = staged_schedule(problem, scheme, goal)
+        search.budget.spend(goal.spent)
+        if schedule is None:
+            return
+        finish = search.offer(schedule)
+        yield
+        # More pieces are more work; they must gain what that is worth.
+        worth = max(1 / CHUNK_TOLERANCE, search.budget.price * work)
+        if before is not None and finish + worth * (search.target or 0) >= before:
+            return
+        before = finish
+
+
+def _problems(search: Search, scheme: Scheme) -> Iterator[Problem]:
+    """Yield the problem with more and more pieces; as many as are given, if they are."""
+    request = search.request
+    if request.chunks is not None:
+        yield request.problem(request.chunks)
+        return
+    per_share = 1
+    while per_share <= most_chunks(search):
+        yield request.whole_problem(per_share * len(scheme.shares))
+        per_share *= 2
+
+
+def _work(features: Features, deliveries: int) -> int:
+    """Units of making and judging so many deliveries."""
+    hops = 2 if features.request.topology.num_switches else 1
+    return (PYTHON_UNITS + hops * OFFER_UNITS) * deliveries

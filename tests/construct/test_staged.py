@@ -1,0 +1,147 @@
+"""Staged AllReduces: every scheme is correct on every network, and steps are saved."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from tests.construct.networks import random_network
+
+import teccl
+from teccl import Demand, Problem, Topology
+from teccl.construct.factors import coarsenings, neighbours, product_coordinates
+from teccl.construct.goal import Goal
+from teccl.construct.schemes import one_shot, outlook, owned, schemes
+from teccl.construct.staged import staged_schedule
+from teccl.reachability import find_unreachable
+from teccl.replay import simulate
+from teccl.verification import verify
+
+
+def allreduce(spec: str, size: object, pieces: int = 1) -> Problem:
+    """Return an AllReduce whose buffer is cut as a whole."""
+    return Problem(
+        topology=Topology.parse(spec),
+        demand=Demand.collective("allreduce", size=size),
+        num_chunks=pieces,
+        whole_buffer=True,
+    )
+
+
+def random_allreduce(seed: int) -> Problem:
+    """Return a small AllReduce among some GPUs of a random network, some of them late."""
+    rng = random.Random(seed)
+    while True:
+        topology = random_network(rng)
+        gpus = topology.num_gpus
+        ranks = sorted(rng.sample(range(gpus), rng.choice([gpus, rng.randrange(2, gpus + 1)])))
+        ready = {ranks[0]: "1us"} if rng.random() < 0.2 else None
+        size = rng.choice([256, 4096, 65536])
+        demand = Demand.collective("allreduce", size=size, ranks=ranks, ready=ready)
+        problem = Problem(
+            topology=topology, demand=demand, num_chunks=rng.choice([1, 2, 5]), whole_buffer=True
+        )
+        if gpus <= 12 and find_unreachable(problem) is None:
+            return problem
+
+
+def check_schemes(problem: Problem) -> None:
+    """Make every scheme of a problem and judge it, replayed and as it is."""
+    for scheme in schemes(problem):
+        if problem.topology.has_profiles and scheme.num_stages > 1:
+            continue
+        schedule = staged_schedule(problem, scheme, Goal())
+        assert schedule is not None
+        assert schedule.same_order
+        verify(schedule, strict=True)
+        replayed = simulate(schedule)
+        verify(replayed.schedule, strict=True)
+        assert replayed.finish_ps >= outlook(problem, scheme).floor_ps
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_schemes_are_correct_on_random_networks(seed):
+    """Whatever the network, members, pieces and late ranks, every scheme is a correct AllReduce."""
+    check_schemes(random_allreduce(seed))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(6, 106))
+def test_schemes_are_correct_on_many_random_networks(seed):
+    """The same on a hundred more."""
+    check_schemes(random_allreduce(seed))
+
+
+def test_one_shot_meets_the_bound_of_connected_gpus():
+    """One step is all that GPUs need that are linked with each other."""
+    problem = allreduce("fully-connected:gpus=8", "1KB")
+    schedule = staged_schedule(problem, one_shot(8), Goal())
+    assert simulate(schedule).finish_ps == 520_000
+
+
+def test_exchange_halves_the_steps_of_a_torus():
+    """An exchange along both dimensions ends near the bound where two halves take twice as long."""
+    result = teccl.solve("torus:dims=4x4", "allreduce", size="64KB", effort="quick")
+    assert result.method == "exchange"
+    assert result.finish_ps <= 1.05 * result.bound.physical_ps
+
+
+def test_given_chunks_are_kept():
+    """As many chunks as were asked for are cut from every rank's share."""
+    result = teccl.solve("ring:gpus=4", "allreduce", size="1KB", chunks=1)
+    assert not result.schedule.problem.whole_buffer
+    assert result.schedule.problem.num_chunks == 1
+
+
+def test_large_allreduces_have_owners():
+    """Where bandwidth counts, every piece is summed at one place and no scheme looks better."""
+    problem = allreduce("dgx-h100", "1GB")
+    halves = outlook(problem, owned(8)).expected_ps
+    assert min(outlook(problem, each).expected_ps for each in schemes(problem)) == halves
+
+
+def graph_of(spec: str) -> dict[int, set[int]]:
+    """Return who is linked with whom."""
+    topology = Topology.parse(spec)
+    return neighbours(topology.num_gpus, topology.link_src.tolist(), topology.link_dst.tolist())
+
+
+@pytest.mark.parametrize(
+    ("spec", "sides"),
+    [
+        ("hypercube:dimension=3", [2, 2, 2]),
+        ("torus:dims=4x4", [2, 2, 2, 2]),
+        ("torus:dims=3x5", [3, 5]),
+        ("mesh:dims=2x3", [2, 3]),
+        ("ring:gpus=8", [8]),
+        ("fully-connected:gpus=5", [5]),
+    ],
+)
+def test_factors(spec, sides):
+    """Products fall into their factors, rings of four into two pairs."""
+    found = product_coordinates(graph_of(spec))
+    assert sorted(max(column) + 1 for column in found) == sides
+
+
+def test_pairs_of_a_ring_are_neighbours():
+    """A ring pairs off without rest, and another turn pairs it off the other way."""
+    graph = graph_of("ring:gpus=6")
+    ways = [coarsenings(graph, turn=turn, depth=1)[0] for turn in (0, 1)]
+    for pairs in ways:
+        mates = [[n for n in range(6) if pairs[n] == each] for each in range(3)]
+        assert all(b in graph[a] for a, b in mates)
+    assert ways[0] != ways[1]
+
+
+def test_stages_serve_one_tenant_off_the_grid():
+    """Limits on what GPUs hold leave the AllReduce to other strategies."""
+    from teccl.synthesis.features import Features
+    from teccl.synthesis.request import Request
+    from teccl.synthesis.strategies.staged import Staged
+
+    request = Request(
+        topology=Topology.parse("ring:gpus=4"), demand=Demand.collective("allreduce", size=1000)
+    )
+    strategy = Staged(is_promising=True)
+    assert strategy.refusal(Features(request)) is None
+    assert strategy.refusal(Features(replace(request, buffer=0))) is not None
+    assert strategy.refusal(Features(replace(request, grid=True))) is not None
