@@ -3,9 +3,10 @@
 import pytest
 
 import teccl
-from teccl import Demand, Problem, Topology, synthesis
+from teccl import Demand, Problem, Topology
 from teccl.errors import MethodError
 from teccl.footprint import construction_footprint, free_memory
+from teccl.synthesis import solving
 
 
 @pytest.mark.parametrize(
@@ -28,7 +29,7 @@ def test_sends_are_about_those_of_the_schedule(spec, collective):
 
 def test_large_constructions_are_announced(monkeypatch):
     """Whoever watches hears of sends, memory and time before the work begins."""
-    monkeypatch.setattr(synthesis, "ANNOUNCED_SENDS", 10)
+    monkeypatch.setattr(solving, "MILLION", 10)
     heard = []
     teccl.solve("ring:gpus=4", "allgather", size="1MB", progress=heard.append)
     first = next(event for event in heard if event.phase == "construct")
@@ -39,8 +40,8 @@ def test_large_constructions_are_announced(monkeypatch):
 
 def test_what_does_not_fit_is_refused(monkeypatch):
     """No memory is filled to learn that it is too small."""
-    monkeypatch.setattr(synthesis, "ANNOUNCED_SENDS", 10)
-    monkeypatch.setattr(synthesis, "free_memory", lambda: 1000.0)
+    monkeypatch.setattr(solving, "MILLION", 10)
+    monkeypatch.setattr(solving, "free_memory", lambda: 1000.0)
     with pytest.raises(MethodError, match="GB are free; use fewer GPUs"):
         teccl.solve("ring:gpus=4", "allgather", size="1MB")
     assert teccl.solve("ring:gpus=4", "allgather", size="1MB", method="ring").verified

@@ -40,11 +40,12 @@ OFFER_UNITS: Final = 4
 PYTHON_UNITS: Final = 32
 
 # --- how many chunks ----------------------------------------------------------------------------
-# Chunks up to which more are tried whatever they cost in latency, and the most there are (quality).
+# Chunks up to which more are tried whatever their latencies, and the most there are: beyond the
+# first a chunk takes at least as long on some link as that link's latency (quality).
 MANY_CHUNKS: Final = 64
 MOST_CHUNKS: Final = 1024
-# Beyond that a chunk takes at least this part of some link's latency: a pipeline of finer ones is
-# always a little faster, if only on paper.
+# Periods and baselines cut chunks no finer than to take this part of some link's latency: a
+# pipeline of finer ones is always a little faster, if only on paper.
 FINEST: Final = 16
 # Of the numbers of chunks tried, the fewest within this part of the best is taken.
 CHUNK_TOLERANCE: Final = 1000

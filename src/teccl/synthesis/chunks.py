@@ -44,12 +44,12 @@ def ladder(search: Search, work: Callable[[int], int], *, most: int | None = Non
 
 
 def most_chunks(search: Search) -> int:
-    """Most chunks that are tried: what the user says, else many, more where they are not fine."""
-    return search.request.max_chunks or max(MANY_CHUNKS, finest(search, MOST_CHUNKS))
+    """Most chunks that are tried: what the user says, else many, more where each takes long."""
+    return search.request.max_chunks or max(MANY_CHUNKS, finest(search, MOST_CHUNKS, part=1))
 
 
-def finest(search: Search, most: int = MANY_CHUNKS) -> int:
-    """Most chunks where latencies count as much as rates: each still takes some time on a link.
+def finest(search: Search, most: int = MANY_CHUNKS, *, part: int = FINEST) -> int:
+    """Most chunks, a power of two, of which each still takes a `part` of some link's latency.
 
     With more a pipeline is always a little faster, if only on paper.
     """
@@ -59,5 +59,5 @@ def finest(search: Search, most: int = MANY_CHUNKS) -> int:
         return search.request.max_chunks
     if not alpha.all():
         return most
-    found = int((FINEST * problem.transmission_ps.max(axis=1) / alpha).max())
-    return min(most, max(1, found))
+    found = int((part * problem.transmission_ps.max(axis=1) / alpha).max())
+    return min(most, 1 << (max(1, found).bit_length() - 1))
