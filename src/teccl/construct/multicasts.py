@@ -42,8 +42,10 @@ def multicast_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
 
 
 def greedy_work(instance: Instance) -> int:
-    """Units of one greedy run."""
-    units = SWITCHED_UNITS if instance.problem.topology.num_switches else GREEDY_UNITS
+    """Units of one greedy run, in which each delivery wakes routes that share its links."""
+    units, topology = GREEDY_UNITS, instance.problem.topology
+    if topology.num_switches:
+        units = SWITCHED_UNITS + len(instance.routes.res) // (SWITCHED_UNITS * topology.num_gpus)
     return units * num_deliveries(instance.problem)
 
 

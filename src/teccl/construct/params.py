@@ -31,7 +31,7 @@ STEPS: Final = 25
 PASSES_EACH: Final = 250
 # Units for each transfer: a greedy run, one through switches, laying it in a tree, laying it as a
 # path, scheduling it by one key, re-timing and judging it, making it in plain Python (scale).
-GREEDY_UNITS: Final = 1
+GREEDY_UNITS: Final = 2
 SWITCHED_UNITS: Final = 8
 TREE_UNITS: Final = 8
 PATH_UNITS: Final = 64

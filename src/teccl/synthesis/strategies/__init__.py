@@ -18,9 +18,9 @@ CONSTRUCT: list[Strategy] = [
     Staged(is_promising=True),
     Construction(),
     NarrowCuts(),
-    Staged(is_promising=False),
     Periods(),
     Polish(),
+    Staged(is_promising=False),
     Improvement(),
 ]
 PORTFOLIO: list[Strategy] = [
@@ -29,9 +29,9 @@ PORTFOLIO: list[Strategy] = [
     Construction(),
     NarrowCuts(),
     Baselines(),
-    Staged(is_promising=False),
     Periods(),
     Polish(),
+    Staged(is_promising=False),
     Improvement(),
     ExactOnGrid(),
 ]

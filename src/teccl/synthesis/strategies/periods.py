@@ -35,7 +35,6 @@ class Periods:
             load_all_kernels()
             load_tree_kernels(search.request.topology)
         for count in _counts(search):
-            search.budget.spend(_work(search.features, count))
             fastest = search.incumbents.fastest if search.incumbents else None
             _offer_repeated(search, count)
             yield
@@ -49,16 +48,25 @@ def _work(features: Features, num_chunks: int) -> int:
 
 def _counts(search: Search) -> Iterator[int]:
     """Yield numbers of chunks for whole periods, most first: the ends weigh least there."""
+    from teccl.construct.instance import Instance
     from teccl.construct.repeated import period_pieces
 
     most = finest(search, MOST_CHUNKS)
+    problem = search.request.problem(1)
+    period = period_pieces(search.request.problem(most))
+    routes = Instance.build(problem).routes
+    # Every tree of a period looks at all routes in each of several passes.
+    laying = period * len(problem.chunks) * len(routes)
+    # Passages through several switches leave gaps everywhere, which all that follow are tried in.
+    stages = max(1, len(routes.links) // (2 * len(routes))) ** 3
     # The two ways of a sum are worth pipelining only if there are several pieces.
-    least = max(period_pieces(search.request.problem(most)), search.features.phases)
-    count = least
+    count = max(period, search.features.phases)
     while 2 * count <= most:
         count *= 2
     while count >= 1:
-        if search.is_worth(_work(search.features, count)):
+        work = stages * _work(search.features, count)
+        if search.is_worth(laying + work):
+            search.budget.spend(laying + work)
             yield count
         count //= 2
 

@@ -105,4 +105,4 @@ def _problems(search: Search, scheme: Scheme) -> Iterator[Problem]:
 def _work(features: Features, deliveries: int) -> int:
     """Units of making and judging so many deliveries."""
     hops = 2 if features.request.topology.num_switches else 1
-    return (PYTHON_UNITS + hops * OFFER_UNITS) * deliveries
+    return (hops * hops * PYTHON_UNITS + hops * OFFER_UNITS) * deliveries
