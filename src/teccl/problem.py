@@ -116,6 +116,7 @@ class Problem:
 
     chunks: ChunkTable = field(init=False, repr=False, compare=False)
     chunk_bytes: Fraction = field(init=False, repr=False, compare=False)
+    _transmission_ps: IntArray | None = field(init=False, repr=False, compare=False, default=None)
 
     def __post_init__(self) -> None:
         if self.num_chunks < 1:
@@ -189,11 +190,16 @@ class Problem:
     @property
     def transmission_ps(self) -> IntArray:
         """Picoseconds a chunk occupies a link, rounded up: rows are links, columns chunk sizes."""
-        topology, sizes = self.topology, self.chunks.sizes
-        rows = topology.each_link(
-            lambda link: [picoseconds(size / topology.rate(link)) for size in sizes]
-        )
-        return np.array(rows, dtype=np.int64).reshape(-1, len(sizes))
+        if self._transmission_ps is None:
+            topology, sizes = self.topology, self.chunks.sizes
+            kinds = topology.each_kind(
+                lambda link: [picoseconds(size / topology.rate(link)) for size in sizes]
+            )
+            table = np.array(kinds, dtype=np.int64).reshape(-1, len(sizes))[topology.link_kinds]
+            table.setflags(write=False)
+            object.__setattr__(self, "_transmission_ps", table)
+        assert self._transmission_ps is not None
+        return self._transmission_ps
 
     def ready_ps(self) -> IntArray:
         """Picoseconds from which each node's own data of each tenant may be sent."""

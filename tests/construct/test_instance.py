@@ -85,8 +85,9 @@ def test_each_size_has_its_times() -> None:
     full = make_instance(document, demand)
     assert full.problem.chunks.sizes == (2000, 500)
     assert set(full.hold.tolist()) == {2 * US}
-    short = instance_module.Instance.build(full.problem, size=1)
-    assert set(short.hold.tolist()) == {US // 2}
+    rows = np.array([[chunk, 0, 0, chunk, 0] for chunk in range(2)])
+    timed, own = instance_module.in_own_time(full, rows)
+    assert timed.routes.res_hold[own[:, 1]].tolist() == [2 * US, US // 2]
 
 
 def test_ready_times_are_rounded_up_to_epochs() -> None:

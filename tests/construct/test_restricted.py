@@ -81,7 +81,7 @@ def test_paths_are_placed_without_gaps() -> None:
     plan = next(rigid_plans(made, Goal()))
     assert plan.path is not None
     key = np.arange(int(plan.path.max()) + 1)[::-1]
-    placed = place_paths([made], plan, key=key)
+    placed = place_paths(made, plan, key=key)
     end = placed.rows[:, 2] + made.routes.length[placed.rows[:, 1]]
     follows = np.flatnonzero(np.diff(plan.path) == 0)
     assert len(follows)

@@ -1,6 +1,7 @@
-"""Which cuts to evaluate: ports, groups and the narrowest cuts that flows find."""
+"""Which cuts to evaluate: ports, clusters and the narrowest cuts that flows find."""
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -12,24 +13,27 @@ from teccl.bounds.network import Network, all_distances
 from teccl.bounds.windows import FAR
 from teccl.problem import Problem
 from teccl.topology import Topology
+from teccl.topology.clusters import partings
+
+FloatArray = npt.NDArray[np.float64]
 
 # Beyond this many GPUs the narrowest cut is not searched for every destination.
 MAX_FLOW_GPUS = 80
 # Prices this many times below the largest are taken for zero.
 NEGLIGIBLE_PRICE = 1_000
-# GPUs looked at among those whose ports are alike, and groups likewise.
+# GPUs looked at among those whose ports are alike, and clusters likewise.
 MAX_ALIKE = 4
 
 
 def candidate_cuts(network: Network, *, narrow: bool = True) -> Iterator[Cut]:
     """Yield cuts without repeats, cheap and usually binding ones first.
 
-    With `narrow` false only ports and groups as they are: no flow is computed.
+    With `narrow` false only ports and clusters as they are: no flow is computed.
     """
     seen = set()
     chosen = representatives(network)
     problem = network.problem
-    cuts = [*_ports(problem, chosen), *_groups(problem, narrow=narrow)]
+    cuts = [*_ports(problem, chosen), *_clusters(network, narrow=narrow)]
     if narrow:
         cuts += [*_narrow(network, chosen), *_priced(network)]
     for cut in cuts:
@@ -45,26 +49,38 @@ def representatives(network: Network) -> list[int]:
     Two GPUs are alike when their ports have the same rates and the same amounts are to enter and
     to leave; their bounds differ by the distances around them only.
     """
-    topology, classes = network.problem.topology, network.classes
+    topology = network.problem.topology
+    near = np.where(network.distance < FAR, network.distance, 0)
+    far = near.max(axis=0) + near.max(axis=1)
+    enters, leaves = _amounts(network)
+    rates = np.array([float(rate) for rate in network.rate])
+    inward = np.bincount(topology.link_dst, rates, minlength=topology.num_nodes)
+    outward = np.bincount(topology.link_src, rates, minlength=topology.num_nodes)
+    alike: dict[tuple[float, ...], list[int]] = {}
+    for node in topology.gpus.tolist():
+        key = _rounded(x[node] for x in (enters, leaves, inward, outward))
+        alike.setdefault(key, []).append(node)
+    kept = [sorted(nodes, key=lambda v: -far[v])[:MAX_ALIKE] for nodes in alike.values()]
+    return sorted(node for nodes in kept for node in nodes)
+
+
+def _amounts(network: Network) -> tuple[FloatArray, FloatArray]:
+    """Return what is to enter and to leave each node."""
+    classes = network.classes
     amounts = np.array([float(amount) for amount in classes.amount])
-    enters, leaves = np.zeros(topology.num_nodes), np.zeros(topology.num_nodes)
+    enters, leaves = np.zeros((2, network.problem.topology.num_nodes))
     per_goal = np.bincount(classes.goal, amounts, minlength=len(classes.goals))
     per_origin = np.bincount(classes.origin, amounts, minlength=len(classes.origins))
     for nodes, amount in zip(classes.goals, per_goal, strict=True):
         enters[nodes] += amount
     for origin, amount in zip(classes.origins, per_origin, strict=True):
         leaves[origin.nodes] += amount
-    rates = np.array([float(rate) for rate in network.rate])
-    inward = np.bincount(topology.link_dst, rates, minlength=topology.num_nodes)
-    outward = np.bincount(topology.link_src, rates, minlength=topology.num_nodes)
-    near = np.where(network.distance < FAR, network.distance, 0)
-    far = near.max(axis=0) + near.max(axis=1)
-    alike: dict[tuple[float, ...], list[int]] = {}
-    for node in topology.gpus.tolist():
-        key = tuple(float(f"{x[node]:.9g}") for x in (enters, leaves, inward, outward))
-        alike.setdefault(key, []).append(node)
-    kept = [sorted(nodes, key=lambda v: -far[v])[:MAX_ALIKE] for nodes in alike.values()]
-    return sorted(node for nodes in kept for node in nodes)
+    return enters, leaves
+
+
+def _rounded(values: Iterable[float]) -> tuple[float, ...]:
+    """Return values so that rounding does not tell them apart."""
+    return tuple(float(f"{value:.9g}") for value in values)
 
 
 def _ports(problem: Problem, nodes: list[int]) -> Iterator[Cut]:
@@ -77,37 +93,40 @@ def _ports(problem: Problem, nodes: list[int]) -> Iterator[Cut]:
         yield Cut(~alone, f"the nodes beside {topology.nodes[node].name}")
 
 
-def _groups(problem: Problem, *, narrow: bool) -> Iterator[Cut]:
-    """Into and out of every group, other switches placed where the cut is narrowest."""
+def _clusters(network: Network, *, narrow: bool) -> Iterator[Cut]:
+    """Into and out of every cluster, other switches placed where the cut is narrowest."""
+    problem = network.problem
     topology = problem.topology
-    if not topology.links:
-        return
-    groups = [node.group for node in topology.nodes]
-    names = [name for name in dict.fromkeys(groups) if name is not None]
-    label = np.array([-1 if g is None else names.index(g) for g in groups], dtype=np.int64)
-    speeds = _speeds(topology)
-    alike: dict[tuple[float, ...], int] = {}
-    for number, name in enumerate(names):
-        members = label == number
-        if members[topology.gpus].all() or not members[topology.gpus].any():
-            continue
-        src, dst = members[topology.link_src], members[topology.link_dst]
-        key = (
-            float(members[topology.gpus].sum()),
-            float(speeds[~src & dst].sum()),
-            float(speeds[src & ~dst].sum()),
-        )
-        alike[key] = alike.get(key, 0) + 1
-        if alike[key] > MAX_ALIKE:
-            continue
-        yield Cut(members, name)
-        yield Cut(~members, f"the nodes beside {name}")
-        if not narrow or not topology.num_switches:
-            continue
-        into = _narrowest(problem, sources=~members, sinks=members)
-        yield Cut(into, f"{name} and its switches")
-        away = _narrowest(problem, sources=members, sinks=~members)
-        yield Cut(away, f"the nodes beside {name}")
+    speeds, amounts = _speeds(topology), _amounts(network)
+    alike: Counter[tuple[float, ...]] = Counter()
+    for label in partings(topology):
+        for number in np.unique(label[topology.gpus][label[topology.gpus] >= 0]).tolist():
+            members = label == number
+            src, dst = members[topology.link_src], members[topology.link_dst]
+            crossing = [speeds[~src & dst].sum(), speeds[src & ~dst].sum()]
+            key = _rounded([members.sum(), *crossing, *(each[members].sum() for each in amounts)])
+            alike[key] += 1
+            if alike[key] > MAX_ALIKE:
+                continue
+            name = _cluster_name(topology, members)
+            yield Cut(members, name)
+            yield Cut(~members, f"the nodes beside {name}")
+            if not narrow or not topology.num_switches:
+                continue
+            into = _narrowest(problem, sources=~members, sinks=members)
+            yield Cut(into, f"{name} and its switches")
+            away = _narrowest(problem, sources=members, sinks=~members)
+            yield Cut(away, f"the nodes beside {name}")
+
+
+def _cluster_name(topology: Topology, members: npt.NDArray[np.bool_]) -> str:
+    """Return what to call a cluster: by its group, or by its first GPU."""
+    inside = topology.gpus[members[topology.gpus]]
+    groups = {topology.nodes[i].group for i in inside.tolist()}
+    named = next(iter(groups)) if len(groups) == 1 else None
+    if named is not None and sum(node.group == named for node in topology.nodes) == members.sum():
+        return named
+    return f"the {len(inside)} gpus around {topology.nodes[int(inside[0])].name}"
 
 
 def _speeds(topology: Topology) -> npt.NDArray[np.float64]:

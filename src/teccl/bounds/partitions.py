@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from teccl.bounds.network import Network
 from teccl.bounds.windows import IntArray
-from teccl.topology import Topology
+from teccl.topology.clusters import partings
 
 Mask = npt.NDArray[np.bool_]
 
@@ -63,25 +63,25 @@ def _grouped(network: Network, members: IntArray) -> Iterator[Partition]:
     Splitting a group adds parts and, as capacity into them, that between its own nodes. The most
     parts for the capacity come first; of groups that are alike all are split or none.
     """
-    topology = network.problem.topology
-    groups = _by_group(topology, range(topology.num_nodes))
-    inside = _by_group(topology, members.tolist())
-    if None in inside or not 1 < len(inside) < len(members):
-        return
-    gain = {name: _gain_by_splitting(network, groups[name], inside[name]) for name in inside}
-    for least in (math.inf, *sorted(set(gain.values()), reverse=True)[:MOST_SPLITS]):
-        split = [name for name in inside if gain[name] >= least]
-        whole = [groups[name] for name in inside if gain[name] < least]
-        single = [[m] for name in split for m in inside[name]]
-        if whole:
-            yield Partition(_numbered(network, [*single, *whole]), _describe(split))
+    for label in partings(network.problem.topology):
+        groups = _by_label(label, range(len(label)))
+        inside = _by_label(label, members.tolist())
+        if -1 in inside or not 1 < len(inside) < len(members):
+            continue
+        gain = {name: _gain_by_splitting(network, groups[name], inside[name]) for name in inside}
+        for least in (math.inf, *sorted(set(gain.values()), reverse=True)[:MOST_SPLITS]):
+            split = [name for name in inside if gain[name] >= least]
+            whole = [groups[name] for name in inside if gain[name] < least]
+            single = [[m] for name in split for m in inside[name]]
+            if whole:
+                yield Partition(_numbered(network, [*single, *whole]), _describe(len(split)))
 
 
-def _by_group(topology: Topology, nodes: Iterable[int]) -> dict[str | None, list[int]]:
-    """Return nodes by the group they are in."""
-    groups: dict[str | None, list[int]] = {}
+def _by_label(label: IntArray, nodes: Iterable[int]) -> dict[int, list[int]]:
+    """Return nodes by their label."""
+    groups: dict[int, list[int]] = {}
     for node in nodes:
-        groups.setdefault(topology.nodes[node].group, []).append(node)
+        groups.setdefault(int(label[node]), []).append(node)
     return groups
 
 
@@ -104,11 +104,10 @@ def _gain_by_splitting(network: Network, group: list[int], members: list[int]) -
     return (len(members) - 1) / capacity if capacity else math.inf
 
 
-def _describe(split: list[str | None]) -> str:
-    if not split:
+def _describe(num_split: int) -> str:
+    if num_split == 0:
         return "each group"
-    which = str(split[0]) if len(split) == 1 else f"{len(split)} groups"
-    return f"each gpu of {which} and each other group"
+    return f"each gpu of {num_split} groups and each other group"
 
 
 def _merged(network: Network, members: IntArray) -> list[Partition]:

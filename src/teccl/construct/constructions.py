@@ -1,6 +1,7 @@
 """Constructions: which of them serve a problem, in the order in which they are tried."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicasts import greedy_work, multicast_plans
-from teccl.construct.params import NEVER, STEPS
+from teccl.construct.params import NEVER, STEPS, VARIANT_GAP
 from teccl.construct.plan import Plan
 from teccl.construct.restricted import rigid_plans
 from teccl.construct.reversal import can_reverse, reducing_switches
@@ -28,21 +29,36 @@ class Construction(NamedTuple):
 
 
 def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
-    """Yield plans for an instance, each better than the ones before, or as good for tenants."""
-    best = NEVER
+    """Yield plans for an instance, each better than the ones before, or as good for tenants.
+
+    Every construction that serves may have two runs, if the gap is worth them, or an equal share of
+    the work that is left when its turn comes. What was far behind twice in a row is left out.
+    """
+    best: dict[str, int] = {}
+    least = NEVER
     # Of several tenants' plans that end together one may serve the important tenant sooner.
     tied = len(instance.problem.demand.tenants) > 1
-    for construction in CONSTRUCTIONS:
-        if not construction.serves(instance):
+    serving = [c for c in CONSTRUCTIONS if c.serves(instance) and goal.losses[c.name] < 2]
+    for place, construction in enumerate(serving):
+        left, work = goal.allowance - goal.spent, construction.work(instance)
+        share = max(left // (len(serving) - place), 2 * work)
+        part = replace(goal, allowance=share, spent=0)
+        if least < NEVER and not tied and not part.is_worth(least, work):
             continue
-        if best < NEVER and not tied and not goal.is_worth(best, construction.work(instance)):
-            continue
-        for plan in construction.plans(instance, goal):
-            if plan.finish < best or (tied and plan.finish == best):
-                best = plan.finish
-                yield plan
-            if best <= goal.target and not tied:
-                return
+        best[construction.name] = NEVER
+        try:
+            for plan in construction.plans(instance, part):
+                best[construction.name] = min(best[construction.name], plan.finish)
+                if plan.finish < least or (tied and plan.finish == least):
+                    least = plan.finish
+                    yield plan
+                if least <= goal.target and not tied:
+                    return
+        finally:
+            goal.spent += part.spent
+    for name, finish in best.items():
+        is_behind = finish > (1 + VARIANT_GAP) * least
+        goal.losses[name] = goal.losses[name] + 1 if is_behind else 0
 
 
 def _inserts(instance: Instance) -> bool:

@@ -1,7 +1,8 @@
 """Goal: what a construction aims at, how much work it may do, and when more is worth it."""
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from teccl.construct.params import NEVER, RUN_UNITS
 
@@ -25,6 +26,8 @@ class Goal:
         Called before each run; may raise to end the search.
     spent
         Units so far.
+    losses
+        How often in a row each construction was far behind the best one.
     """
 
     target: int = 0
@@ -33,6 +36,7 @@ class Goal:
     seed: int = 0
     checkpoint: Callable[[], None] = lambda: None
     spent: int = 0
+    losses: Counter[str] = field(default_factory=Counter)
 
     def is_worth(self, finish: int, work: int) -> bool:
         """Whether so much work is left and worth trying after a finish; after none any is."""

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray, concatenated_ranges
+from teccl.construct.params import STEPS
 from teccl.construct.plan import Plan
 from teccl.construct.tabulation import FAR, diameter, job_tables, network_tables, rate_steps
 from teccl.construct.turned import is_turnable, turned_instance, turned_plan
@@ -269,13 +270,21 @@ def estimated_work(instance: Instance) -> int:
     """Elementary steps that one pass over all chunks takes, about.
 
     For every delivery the routes out of two GPUs are looked at, and half of them with all that
-    they hold.
+    they hold. Chunks of different sizes leave gaps that those after them do not fit, each of which
+    is looked at on every link of a way in turn; and each size has tables of its own.
     """
     routes, table = instance.routes, instance.problem.chunks
-    wants = np.array([len(nodes) for nodes in table.sets])[table.destination_set].sum()
+    count = np.array([len(nodes) for nodes in table.sets])[table.destination_set]
     per_gpu = len(routes) / max(1, instance.problem.topology.num_gpus)
     held = len(routes.res) / max(1, len(routes))
-    return int(wants * 8 * per_gpu * (1 + held))
+    looks = count.sum() * 8 * per_gpu * (1 + held)
+    if instance.grid is not None or len(table.sizes) == 1:
+        return int(looks)
+    # As many bookings as there are on the fullest port.
+    into = np.bincount(table.destination_set, count, minlength=len(table.sets))
+    out = np.bincount(table.source_set, count, minlength=len(table.sets))
+    gaps = int(max(into.max(), out.max())) ** 2
+    return int(looks + count.sum() * gaps + STEPS * len(table.sizes) * len(routes.res))
 
 
 def _scrambled(seed: int) -> int:

@@ -7,7 +7,7 @@ the paper's grid differ in these numbers only.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import chain, pairwise
 
@@ -89,7 +89,6 @@ class Instance:
         grid: TimeGrid | None = None,
         *,
         ways: Sequence[tuple[int, ...]] | None = None,
-        size: int = 0,
     ) -> "Instance":
         """Express a problem in picoseconds or, with a grid, in epochs.
 
@@ -101,13 +100,11 @@ class Instance:
         grid
             Epochs to count in.
         ways
-            Passages to use instead of those found here.
-        size
-            Which of the chunk sizes to time, off the grid.
+            Passages to use instead of those found here, timed for the largest chunks.
         """
         topology = problem.topology
         if grid is None:
-            hold, latency = problem.transmission_ps[:, size], topology.alpha_ps
+            hold, latency = problem.transmission_ps[:, 0], topology.alpha_ps
             slots = np.ones(topology.num_links + len(topology.shared), dtype=np.int64)
             ready = problem.ready_ps()
         else:
@@ -115,7 +112,10 @@ class Instance:
             shared = [grid.chunks_per_epoch(rate) for rate in topology.shared.values()]
             slots = np.concatenate([grid.capacity, np.array(shared, dtype=np.int64)])
             ready = _ready_epochs(problem, grid)
-        timing = _Timing(problem, grid, hold, latency)
+        ways = ways or _possible(problem, _switch_ways(problem))
+        start = _starts([len(way) for way in ways])
+        links = np.fromiter(chain.from_iterable(ways), dtype=np.int64, count=int(start[-1]))
+        timing = _Timing(problem, grid, hold[links], latency[links])
         return Instance(
             problem=problem,
             grid=grid,
@@ -123,13 +123,46 @@ class Instance:
             latency=latency,
             slots=slots,
             ready=ready,
-            routes=_pack_routes(problem, ways or _possible(problem, _switch_ways(problem)), timing),
+            routes=_pack_routes(problem, start, links, timing),
         )
 
     @property
     def num_resources(self) -> int:
         """Links and shared capacities."""
         return len(self.slots)
+
+
+def in_own_time(instance: Instance, rows: IntArray) -> tuple[Instance, IntArray]:
+    """Return an instance with a route for each chunk size that takes it, and rows that name those.
+
+    Where a grid counts, or all chunks have one size, nothing needs to change.
+
+    Parameters
+    ----------
+    instance
+        Its routes are timed for the largest chunks.
+    rows
+        Of a plan: chunk and route come first.
+    """
+    problem = instance.problem
+    if instance.grid is not None or len(problem.chunks.sizes) == 1:
+        return instance, rows
+    taken = rows[:, 1] * len(problem.chunks.sizes) + problem.chunks.size_index[rows[:, 0]]
+    pairs, number = np.unique(taken, return_inverse=True)
+    route, size = np.divmod(pairs, len(problem.chunks.sizes))
+    rows = rows.copy()
+    rows[:, 1] = number
+    return replace(instance, routes=timed_routes(instance, route, size)), rows
+
+
+def timed_routes(instance: Instance, route: IntArray, size: IntArray) -> Routes:
+    """Return some of an instance's routes in picoseconds, each timed for one chunk size."""
+    problem, routes = instance.problem, instance.routes
+    low, high = routes.link_start[route], routes.link_start[route + 1]
+    links = routes.links[concatenated_ranges(low, high)]
+    hold = problem.transmission_ps[links, np.repeat(size, high - low)]
+    timing = _Timing(problem, None, hold, problem.topology.alpha_ps[links])
+    return _pack_routes(problem, _starts(high - low), links, timing)
 
 
 def without_long_ways(instance: Instance) -> Instance:
@@ -273,7 +306,10 @@ def _strongly_connected(problem: Problem, ways: Sequence[tuple[int, ...]]) -> bo
 
 
 class _Timing:
-    """Offsets, holding times and arrivals of ways under the problem's transit mode."""
+    """Offsets, holding times and arrivals of ways under the problem's transit mode.
+
+    Holding time and latency are given for each link of each way.
+    """
 
     def __init__(
         self, problem: Problem, grid: TimeGrid | None, hold: IntArray, latency: IntArray
@@ -285,7 +321,7 @@ class _Timing:
 
     def __call__(self, start: IntArray, links: IntArray) -> tuple[IntArray, IntArray, IntArray]:
         """Return offset and holding time of each link of the ways, and the ways' lengths."""
-        hold, latency = self.hold[links], self.latency[links]
+        hold, latency = self.hold, self.latency
         count = np.diff(start)
         slowest = np.maximum.reduceat(hold, start[:-1])
         if self.hyper:
@@ -302,19 +338,17 @@ class _Timing:
 
     def _summed_latency(self, start: IntArray, links: IntArray) -> IntArray:
         if self.grid is None:
-            summed: IntArray = np.add.reduceat(self.latency[links], start[:-1])
+            summed: IntArray = np.add.reduceat(self.latency, start[:-1])
             return summed
         each = links.tolist()
         sums = [sum((self.alphas[e] for e in each[a:b]), Fraction(0)) for a, b in pairwise(start)]
         return np.array([self.grid.epochs_of_latency(alpha) for alpha in sums], dtype=np.int64)
 
 
-def _pack_routes(problem: Problem, ways: Sequence[tuple[int, ...]], timing: _Timing) -> Routes:
+def _pack_routes(problem: Problem, start: IntArray, links: IntArray, timing: _Timing) -> Routes:
     topology = problem.topology
-    start = _starts([len(way) for way in ways])
-    links = np.fromiter(chain.from_iterable(ways), dtype=np.int64, count=int(start[-1]))
     none = np.zeros(0, dtype=np.int64)
-    offset, hold, length = timing(start, links) if len(ways) else (none, none, none)
+    offset, hold, length = timing(start, links) if len(links) else (none, none, none)
     number = {name: topology.num_links + i for i, name in enumerate(topology.shared)}
     held = [[e, *(number[name] for name in link.shares)] for e, link in enumerate(topology.links)]
     held_start = _starts([len(each) for each in held])
@@ -348,5 +382,5 @@ def starts_of(owner: IntArray, count: int) -> IntArray:
     return np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=count))])
 
 
-def _starts(counts: list[int]) -> IntArray:
+def _starts(counts: "list[int] | IntArray") -> IntArray:
     return np.concatenate([[0], np.cumsum(np.array(counts, dtype=np.int64))]).astype(np.int64)

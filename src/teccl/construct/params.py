@@ -65,8 +65,8 @@ LONG_ROUTES: Final = 20_000
 GRID_FACTORS: Final = 3
 
 # --- greedy runs --------------------------------------------------------------------------------
-# How far behind the best a variant may be to be run with further seeds, and how many seeds belong
-# to each of the user's.
+# How far behind the best a variant or a construction may be to be run again, and how many seeds
+# belong to each of the user's.
 VARIANT_GAP: Final = 0.05
 SEEDS: Final = 1009
 # Speeds of routes that are told apart; what is slower still counts like the slowest.

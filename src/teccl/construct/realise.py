@@ -1,10 +1,8 @@
 """From plans to schedules: exact picoseconds for every hop, and epochs on a grid."""
 
-from dataclasses import replace
-
 import numpy as np
 
-from teccl.construct.instance import Instance, IntArray, concatenated_ranges
+from teccl.construct.instance import Instance, IntArray, concatenated_ranges, in_own_time
 from teccl.construct.plan import Plan
 from teccl.construct.restricted import place_paths
 from teccl.construct.tasks import Tasks, own_links, replay_tasks, tasks_of_plan
@@ -76,8 +74,8 @@ def _scaled(instance: Instance, plan: Plan, method: str, unit: int) -> Schedule:
 
 def _timed(instance: Instance, plan: Plan, method: str) -> Schedule:
     """Return the schedule of a plan whose starts hold for each chunk's own size."""
-    rows, reduce = plan.rows, plan.reduce
-    reduce = np.zeros(len(rows), dtype=bool) if reduce is None else reduce
+    instance, rows = in_own_time(instance, plan.rows)
+    reduce = np.zeros(len(rows), dtype=bool) if plan.reduce is None else plan.reduce
     hop, end = own_links(instance, rows, reduce)
     owner = np.repeat(np.arange(len(rows)), end - hop)
     hop = concatenated_ranges(hop, end)
@@ -94,11 +92,8 @@ def _timed(instance: Instance, plan: Plan, method: str) -> Schedule:
 def _offsets(instance: Instance, rows: IntArray, hop: IntArray) -> IntArray:
     """Time from the start of a row's route to each of its hops, at rates as they are then."""
     problem, routes = instance.problem, instance.routes
-    size = problem.chunks.size_index[rows[:, 0]]
     if not problem.topology.has_profiles:
-        sizes = range(len(problem.chunks.sizes))
-        timed = [_physical(instance, i).routes for i in sizes] if len(sizes) > 1 else [routes]
-        return np.stack([each.link_offset for each in timed])[size, hop]
+        return routes.link_offset[hop]
     alpha = problem.topology.alpha_ps
     offset = np.zeros(len(hop), dtype=np.int64)
     for i, (row, last) in enumerate(zip(rows.tolist(), hop.tolist(), strict=True)):
@@ -112,14 +107,13 @@ def _offsets(instance: Instance, rows: IntArray, hop: IntArray) -> IntArray:
 
 def _placed(instance: Instance, plan: Plan, method: str) -> Schedule:
     """Return the schedule of a plan whose transfers keep their order and get new times."""
-    tasks, timed = tasks_of_plan(instance, plan), _physical_tasks(instance, plan)
+    physical = _physical(instance)
+    tasks, timed = tasks_of_plan(instance, plan), tasks_of_plan(physical, plan)
     if plan.path is None:
-        start = replay_tasks(_physical(instance), timed, key=tasks.start)
+        start = replay_tasks(physical, timed, key=tasks.start)
     else:
-        sizes = range(len(instance.problem.chunks.sizes))
         first = np.searchsorted(plan.path, np.arange(int(plan.path.max(initial=-1)) + 1))
-        key = plan.rows[first, 2]
-        start = place_paths([_physical(instance, i) for i in sizes], plan, key=key).rows[:, 2]
+        start = place_paths(physical, plan, key=plan.rows[first, 2]).rows[:, 2]
     owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.hop_start))
     sends = send_array(
         tasks.chunk[owner],
@@ -138,30 +132,11 @@ def _placed(instance: Instance, plan: Plan, method: str) -> Schedule:
     )
 
 
-def _physical(instance: Instance, size: int = 0) -> Instance:
-    """Return the same routes in picoseconds for one of the chunk sizes."""
-    return Instance.build(instance.problem, ways=instance.routes.ways(), size=size)
-
-
-def _physical_tasks(instance: Instance, plan: Plan) -> Tasks:
-    """Return a plan's tasks in picoseconds, each timed for its chunk's own size."""
-    table = instance.problem.chunks
-    tasks = tasks_of_plan(_physical(instance), plan)
-    hop_owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.hop_start))
-    res_owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))
-    out_owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.out_start))
-    size = table.size_index[tasks.chunk]
-    for number in range(1, len(table.sizes)):
-        other = tasks_of_plan(_physical(instance, number), plan)
-        is_it = size == number
-        tasks = replace(
-            tasks,
-            hop_offset=np.where(is_it[hop_owner], other.hop_offset, tasks.hop_offset),
-            res_offset=np.where(is_it[res_owner], other.res_offset, tasks.res_offset),
-            res_hold=np.where(is_it[res_owner], other.res_hold, tasks.res_hold),
-            out_length=np.where(is_it[out_owner], other.out_length, tasks.out_length),
-        )
-    return tasks
+def _physical(instance: Instance) -> Instance:
+    """Return the same routes in picoseconds."""
+    if instance.grid is None:
+        return instance
+    return Instance.build(instance.problem, ways=instance.routes.ways())
 
 
 def _booked(instance: Instance, tasks: Tasks, method: str) -> Schedule:

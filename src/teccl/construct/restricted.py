@@ -1,12 +1,12 @@
 """Problems with fewer freedoms: no copying anywhere, or a limit on what may wait in a GPU."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from teccl.construct.goal import Goal
-from teccl.construct.instance import Instance, IntArray, concatenated_ranges
+from teccl.construct.instance import Instance, IntArray, concatenated_ranges, in_own_time
 from teccl.construct.params import STEEPNESS, WORK_LEFT
 from teccl.construct.paths import Paths, laid_paths
 from teccl.construct.plan import Plan, single_rows
@@ -57,16 +57,16 @@ def rigid_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
         legs = np.diff(paths.start)
         rows = single_rows(np.repeat(paths.chunk, legs), paths.route)
         plan = Plan(rows=rows, path=np.repeat(np.arange(len(legs)), legs))
-        yield place_paths([instance], plan, key=None)
+        yield place_paths(instance, plan, key=None)
 
 
-def place_paths(instances: Sequence[Instance], plan: Plan, *, key: IntArray | None) -> Plan:
+def place_paths(instance: Instance, plan: Plan, *, key: IntArray | None) -> Plan:
     """Give every path of a rigid plan a start, all its legs following at once.
 
     Parameters
     ----------
-    instances
-        The routes timed for each of the chunk sizes; one when all chunks are timed alike.
+    instance
+        Whose routes the plan takes.
     plan
         Its rows' starts are replaced.
     key
@@ -76,9 +76,9 @@ def place_paths(instances: Sequence[Instance], plan: Plan, *, key: IntArray | No
     from teccl.construct.listing import list_schedule
 
     assert plan.path is not None
-    rows, routes, problem = plan.rows, instances[0].routes, instances[0].problem
-    size = problem.chunks.size_index[rows[:, 0]] if len(instances) > 1 else 0 * rows[:, 0]
-    length = np.stack([i.routes.length for i in instances])[size, rows[:, 1]]
+    instance, rows = in_own_time(instance, plan.rows)
+    routes, problem = instance.routes, instance.problem
+    length = routes.length[rows[:, 1]]
     first = np.searchsorted(plan.path, np.arange(int(plan.path.max(initial=-1)) + 1))
     total = np.concatenate([[0], np.cumsum(length)])
     offset = total[:-1] - total[first][plan.path]
@@ -88,19 +88,19 @@ def place_paths(instances: Sequence[Instance], plan: Plan, *, key: IntArray | No
     columns = (
         np.searchsorted(plan.path[owner], np.arange(len(first) + 1)),
         routes.res[entry],
-        np.stack([i.routes.res_offset for i in instances])[size[owner], entry] + offset[owner],
-        np.stack([i.routes.res_hold for i in instances])[size[owner], entry],
+        routes.res_offset[entry] + offset[owner],
+        routes.res_hold[entry],
     )
     none = np.zeros(len(first) + 1, dtype=np.int64)
     arcs = (none[:-1], none, none[:0], none[:0])
-    release = instances[0].ready[problem.chunks.tenant[rows[first, 0]], routes.src[rows[first, 1]]]
-    slot_start = np.concatenate([[0], np.cumsum(instances[0].slots)]).astype(np.int64)
+    release = instance.ready[problem.chunks.tenant[rows[first, 0]], routes.src[rows[first, 1]]]
+    slot_start = np.concatenate([[0], np.cumsum(instance.slots)]).astype(np.int64)
     slots = (slot_start, np.zeros(int(slot_start[-1]), dtype=np.int64))
     if key is None:
         whole = np.add.reduceat(length, first)
         start = list_schedule(*columns, *arcs, release, -whole, WORK_LEFT, *slots)
     else:
         start = replay(*columns, *arcs, release, np.argsort(key, kind="stable"), *slots)
-    placed = rows.copy()
+    placed = plan.rows.copy()
     placed[:, 2] = start[plan.path] + offset
     return replace(plan, rows=placed, finish=int((placed[:, 2] + length).max(initial=0)))

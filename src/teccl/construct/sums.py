@@ -48,8 +48,11 @@ def composed_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
 
     Both phases are placed together: an AllGather's send starts as soon as its chunk is reduced.
     """
-    # Each half has half of the time, and as much work as if it were asked for alone.
-    parts = [replace(goal, target=goal.target // 2) for _ in range(2)]
+    # Each half has half of the time and half of the work.
+    parts = [
+        replace(goal, target=goal.target // 2, allowance=(goal.allowance - goal.spent) // 2)
+        for _ in range(2)
+    ]
     scatter, gather = (_half(instance, c) for c in (Collective.REDUCESCATTER, Collective.ALLGATHER))
     kinds = [(reduction_plans, scatter, parts[0]), (multicast_plans, gather, parts[1])]
     firsts, seconds = side_by_side(lambda kind: list(kind[0](*kind[1:])), kinds)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from teccl.construct.instance import Instance, IntArray, Routes, starts_of
+from teccl.construct.instance import Instance, IntArray, Routes, starts_of, timed_routes
 from teccl.construct.passages import may_join
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.units import PICOSECONDS
@@ -59,9 +59,9 @@ def network_tables(instance: Instance, *, single: bool) -> "Network":
     problem, routes, topology = instance.problem, instance.routes, instance.problem.topology
     timed = [routes]
     if instance.grid is None and len(problem.chunks.sizes) > 1:
-        ways = routes.ways()
-        others = range(1, len(problem.chunks.sizes))
-        timed += [Instance.build(problem, ways=ways, size=size).routes for size in others]
+        each = np.arange(len(routes))
+        sizes = range(len(problem.chunks.sizes))
+        timed = [timed_routes(instance, each, np.full_like(each, size)) for size in sizes]
     steps = rate_steps(problem) if topology.has_profiles else None
     length = np.stack([each.length for each in timed])
     if steps is not None:

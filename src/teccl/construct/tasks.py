@@ -5,7 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from teccl.construct.instance import Instance, IntArray, concatenated_ranges, starts_of
+from teccl.construct.instance import (
+    Instance,
+    IntArray,
+    concatenated_ranges,
+    in_own_time,
+    starts_of,
+)
 from teccl.construct.params import NEVER
 from teccl.construct.plan import Plan
 from teccl.schedule.ordering import order_by
@@ -65,10 +71,11 @@ class Tasks:
 def tasks_of_plan(instance: Instance, plan: Plan) -> Tasks:
     """Gather a plan's rows into tasks on an instance with the same routes.
 
-    The instance may measure time differently: a plan made in epochs becomes tasks in picoseconds.
+    The instance may measure time differently: a plan made in epochs becomes tasks in picoseconds,
+    each timed for its chunk's own size.
     """
     by_transfer = order_by(plan.rows[:, 3], plan.rows[:, 4])
-    rows = plan.rows[by_transfer]
+    instance, rows = in_own_time(instance, plan.rows[by_transfer])
     reduce = np.zeros(len(rows), dtype=bool) if plan.reduce is None else plan.reduce[by_transfer]
     routes = instance.routes
     is_first = np.diff(rows[:, 3], prepend=-1) > 0

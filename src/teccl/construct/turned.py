@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from teccl.construct.instance import Instance
+from teccl.construct.instance import Instance, in_own_time
 from teccl.construct.plan import Plan
 from teccl.construct.reversal import can_reverse, transposed_problem
 
@@ -45,20 +45,14 @@ def turned_plan(instance: Instance, plan: Plan) -> Plan:
     plan
         Its rows are transfers of their own, and exact unless there is a grid.
     """
-    table = instance.problem.chunks
-    timed = [instance.routes]
-    if instance.grid is None and len(table.sizes) > 1:
-        ways, sizes = instance.routes.ways(), range(1, len(table.sizes))
-        timed += [Instance.build(instance.problem, ways=ways, size=i).routes for i in sizes]
-    length = np.stack([routes.length for routes in timed])
+    timed, own = in_own_time(instance, plan.rows)
+    end = own[:, 2] + timed.routes.length[own[:, 1]]
     rows = plan.rows.copy()
-    size = table.size_index[rows[:, 0]] if len(timed) > 1 else 0
-    end = rows[:, 2] + length[size, rows[:, 1]]
     finish = int(end.max(initial=0))
     rows[:, 2] = finish - end
     rows[:, 3] = np.arange(len(rows))
     rows[:, 4] = 0
-    reduce = table.reduce[rows[:, 0]]
+    reduce = instance.problem.chunks.reduce[rows[:, 0]]
     return Plan(
         rows=rows,
         finish=finish,

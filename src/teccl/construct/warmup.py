@@ -3,7 +3,7 @@
 from fractions import Fraction
 from functools import cache
 
-from teccl.construct.params import MANY_GPUS, MILLION, NEVER
+from teccl.construct.params import MANY_GPUS, NEVER
 from teccl.demand import Demand
 from teccl.problem import Problem
 from teccl.topology import Topology
@@ -78,6 +78,5 @@ def _exercise(collective: str, target: int) -> None:
     demand = Demand.collective(collective, size="3KB")
     problem = Problem(topology=Topology.parse("ring:gpus=3"), demand=demand)
     instance = Instance.build(problem, TimeGrid.build(problem))
-    goal = Goal(target=target, allowance=MILLION)
-    for plan in construct(instance, goal):
+    for plan in construct(instance, Goal(target=target)):
         realise(instance, plan, method="construct")

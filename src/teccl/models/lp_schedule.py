@@ -94,12 +94,8 @@ def _rigid(instance: Instance, plan: Plan, key: IntArray) -> Iterator[Plan]:
     """Yield placements in which nothing ever waits at a relay, which keeps any buffer limit."""
     assert plan.path is not None
     first = np.searchsorted(plan.path, np.arange(int(plan.path.max(initial=-1)) + 1))
-    sizes = range(len(instance.problem.chunks.sizes))
-    instances = [
-        Instance.build(instance.problem, ways=instance.routes.ways(), size=i) for i in sizes
-    ]
     for order in (key[first], None):
-        yield place_paths(instances, plan, key=order)
+        yield place_paths(instance, plan, key=order)
 
 
 def slowest_transmission_ps(schedule: Schedule) -> int:

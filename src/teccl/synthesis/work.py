@@ -45,6 +45,11 @@ class Budget:
         """Units for all constructions of one number of chunks."""
         return min(self.left, self.total // POLISH_PART)
 
+    @property
+    def glance(self) -> int:
+        """Units for a first look at one number of chunks."""
+        return self.polish // POLISH_PART
+
     def spend(self, work: int) -> None:
         """Count work that is about to be done."""
         self.spent += work

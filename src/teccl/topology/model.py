@@ -225,6 +225,11 @@ class Topology:
         """Latency of each link in picoseconds, rounded up."""
         return np.array(self.each_link(lambda link: picoseconds(link.alpha)), dtype=np.int64)
 
+    @property
+    def link_kinds(self) -> IntArray:
+        """Number of each link's kind, as `each_kind` counts them."""
+        return np.array(self._kind, dtype=np.int64)
+
     def each_link(self, value: Callable[[Link], T]) -> list[T]:
         """Value of every link, computed once for all links that differ in their ends only."""
         found = self.each_kind(value)

@@ -27,9 +27,8 @@ class Construction:
     def attempts(self, search: Search) -> Iterator[None]:
         """Construct with more and more chunks."""
         for count in ladder(search, search.features.offer_work):
-            # Constructing a schedule may take twice the work of judging it.
-            allowance = 2 * search.features.offer_work(count)
-            construct_one(search, search.request.problem(count), allowance=allowance)
+            problem = search.request.problem(count)
+            construct_one(search, problem, allowance=search.budget.glance)
             yield
 
 
@@ -51,6 +50,7 @@ def construct_one(search: Search, problem: Problem, *, allowance: int) -> None:
         price=search.budget.price,
         seed=search.request.seed,
         checkpoint=search.checkpoint,
+        losses=search.losses,
     )
     pending = None
     try:
