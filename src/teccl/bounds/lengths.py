@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from teccl.bounds.balanced import balanced_prices
 from teccl.bounds.model import Bound
 from teccl.bounds.network import Network, all_distances
 from teccl.bounds.shares import Shares
@@ -30,7 +31,7 @@ Mask = npt.NDArray[np.bool_]
 
 # Lengths are whole multiples of a unit this fine.
 RESOLUTION = 10**6
-# Columns of the flow model whose dual is used; beyond, simple lengths must do.
+# Columns of the flow model whose dual is used; beyond, prices come from rounds.
 MAX_COLUMNS = 8_000
 # Kinds of chunks that several want, or that are summed, whose costs are counted.
 MOST_SHARED = 200
@@ -107,8 +108,23 @@ def _lengths(network: Network, load: _Load, *, priced: bool) -> Iterator[tuple[s
     yield "one a hop", np.full(len(rates), RESOLUTION, dtype=np.int64)
     yield "slow links longer", np.round(RESOLUTION * rates.min() / rates).astype(np.int64)
     dual = _flow_dual(network, load) if priced else None
+    if priced and dual is None:
+        dual = _balanced(network, load)
+        if dual is not None:
+            yield "the dearest links", np.where(2 * dual > dual.max(), RESOLUTION, 0)
     if dual is not None:
         yield "the flow's prices", dual
+
+
+def _balanced(network: Network, load: _Load) -> IntArray | None:
+    """Prices of the links that pairs on shortest ways fill most, in whole numbers."""
+    if not len(load.pairs.source):
+        return None
+    rates = np.array([float(rate) for rate in network.rate])
+    amount = np.array([float(b) for b in load.pairs.amount])
+    pairs = (load.pairs.source, load.pairs.target, amount / amount.max())
+    prices = balanced_prices(network.problem.topology, rates, *pairs)
+    return None if prices is None else np.round(prices / prices.max() * RESOLUTION).astype(np.int64)
 
 
 def flow_prices(network: Network) -> IntArray | None:

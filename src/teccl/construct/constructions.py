@@ -9,10 +9,11 @@ import numpy as np
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicasts import greedy_work, multicast_plans
-from teccl.construct.params import NEVER, STEPS, VARIANT_GAP
+from teccl.construct.params import NEVER, STEPS
 from teccl.construct.plan import Plan
 from teccl.construct.restricted import rigid_plans
 from teccl.construct.reversal import can_reverse, reducing_switches
+from teccl.construct.ring_order import ring_plans
 from teccl.construct.route_first import routed_plans, routing_work, separate_plans
 from teccl.construct.sums import composed_plans, in_network_plans, reduction_plans
 from teccl.demand import Collective
@@ -32,13 +33,14 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield plans for an instance, each better than the ones before, or as good for tenants.
 
     Every construction that serves may have two runs, if the gap is worth them, or an equal share of
-    the work that is left when its turn comes. What was far behind twice in a row is left out.
+    the work that is left when its turn comes. What was far behind the others before, and did not
+    come nearer, is left out.
     """
     best: dict[str, int] = {}
     least = NEVER
     # Of several tenants' plans that end together one may serve the important tenant sooner.
     tied = len(instance.problem.demand.tenants) > 1
-    serving = [c for c in CONSTRUCTIONS if c.serves(instance) and goal.losses[c.name] < 2]
+    serving = [c for c in CONSTRUCTIONS if c.serves(instance) and not goal.is_hopeless(c.name)]
     for place, construction in enumerate(serving):
         left, work = goal.allowance - goal.spent, construction.work(instance)
         share = max(left // (len(serving) - place), 2 * work)
@@ -57,8 +59,7 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
         finally:
             goal.spent += part.spent
     for name, finish in best.items():
-        is_behind = finish > (1 + VARIANT_GAP) * least
-        goal.losses[name] = goal.losses[name] + 1 if is_behind else 0
+        goal.behind.setdefault(name, []).append(finish / max(1, least) - 1)
 
 
 def _inserts(instance: Instance) -> bool:
@@ -103,6 +104,12 @@ def _multicasts(instance: Instance) -> bool:
     return _is_free(instance) and several and not table.reduce.any()
 
 
+def _spans_trees(instance: Instance) -> bool:
+    """Whether chunks have several sources or several destinations."""
+    table = instance.problem.chunks
+    return _is_free(instance) and max(len(nodes) for nodes in table.sets) > 1
+
+
 def _reduces(instance: Instance) -> bool:
     problem = instance.problem
     return _is_free(instance) and _only_combines(problem) and can_reverse(problem)
@@ -142,6 +149,7 @@ CONSTRUCTIONS = [
     Construction("in-network sums", _allreduces_in_switches, greedy_work, in_network_plans),
     Construction("both halves", _allreduces, greedy_work, composed_plans),
     Construction("reversed multicast", _reduces, greedy_work, reduction_plans),
+    Construction("ring order", _spans_trees, routing_work, ring_plans),
     Construction("route first", _is_free, routing_work, routed_plans),
     Construction("separate copies", _lacks_copies, routing_work, separate_plans),
     Construction("insertion", _inserts, insertion_work, insertion_plans),

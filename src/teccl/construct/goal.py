@@ -1,10 +1,9 @@
 """Goal: what a construction aims at, how much work it may do, and when more is worth it."""
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from teccl.construct.params import NEVER, RUN_UNITS
+from teccl.construct.params import NEVER, RUN_UNITS, VARIANT_GAP
 
 
 @dataclass(slots=True, kw_only=True)
@@ -26,8 +25,8 @@ class Goal:
         Called before each run; may raise to end the search.
     spent
         Units so far.
-    losses
-        How often in a row each construction was far behind the best one.
+    behind
+        How far behind the best one each construction was, one attempt after another.
     """
 
     target: int = 0
@@ -36,7 +35,7 @@ class Goal:
     seed: int = 0
     checkpoint: Callable[[], None] = lambda: None
     spent: int = 0
-    losses: Counter[str] = field(default_factory=Counter)
+    behind: dict[str, list[float]] = field(default_factory=dict)
 
     def is_worth(self, finish: int, work: int) -> bool:
         """Whether so much work is left and worth trying after a finish; after none any is."""
@@ -44,6 +43,11 @@ class Goal:
             return True
         is_left = self.spent + work <= self.allowance
         return is_left and finish > self.target * (1 + self.price * work)
+
+    def is_hopeless(self, name: str) -> bool:
+        """Whether a construction was far behind the last time, and no nearer than before."""
+        known = self.behind.get(name, [])
+        return len(known) > 1 and known[-1] > max(known[-2], VARIANT_GAP)
 
     def begin(self, work: int) -> None:
         """Count a run of so much work."""

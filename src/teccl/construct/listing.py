@@ -6,6 +6,50 @@ import numpy as np
 from teccl.construct.kernels import _first_free_slot, _grow, _heap_pop, _heap_push
 
 
+@nb.njit(cache=True)
+def _is_alike(a, b, res_start, res, res_offset, res_hold):
+    """Whether two tasks hold the same for as long."""
+    count = res_start[a + 1] - res_start[a]
+    if res_start[b + 1] - res_start[b] != count:
+        return False
+    for k in range(count):
+        i, j = res_start[a] + k, res_start[b] + k
+        if res[i] != res[j] or res_offset[i] != res_offset[j] or res_hold[i] != res_hold[j]:
+            return False
+    return True
+
+
+@nb.njit(cache=True)
+def _kinds(res_start, res, res_offset, res_hold):
+    """Number tasks so that those with the same number hold the same for as long."""
+    num_tasks = len(res_start) - 1
+    mixed = np.zeros(num_tasks, dtype=np.int64)
+    for t in range(num_tasks):
+        value = np.int64(0)
+        for i in range(res_start[t], res_start[t + 1]):
+            for part in (res[i], res_offset[i], res_hold[i]):
+                value = (value ^ part) * np.int64(1099511628211)
+        mixed[t] = value
+    order = np.argsort(mixed, kind="mergesort")
+    kind = np.zeros(num_tasks, dtype=np.int64)
+    number = -1
+    for k in range(num_tasks):
+        t = order[k]
+        if k == 0 or not _is_alike(order[k - 1], t, res_start, res, res_offset, res_hold):
+            number += 1
+        kind[t] = number
+    return kind, number + 1
+
+
+@nb.njit(cache=True)
+def _places(owner, count):
+    """Where the entries of each of so many owners begin, once sorted by owner."""
+    start = np.zeros(count + 1, dtype=np.int64)
+    for each in owner:
+        start[each + 1] += 1
+    return np.cumsum(start)
+
+
 @nb.njit(cache=True, nogil=True)
 def list_schedule(
     res_start,
@@ -28,7 +72,7 @@ def list_schedule(
     up it takes, among the ready tasks that begin on it and whose other resources are free in
     time, the one with the least key, less `weight` times the work left on its fullest other
     resource: an output with much left to do must not stand idle. Resources with most work left
-    choose first.
+    choose first. Of tasks that hold the same only the one with the least key is looked at.
     """
     num_tasks = len(res_start) - 1
     num_res = len(slot_start) - 1
@@ -38,14 +82,16 @@ def list_schedule(
     left = np.zeros(num_res, dtype=np.int64)
     for i in range(len(res)):
         left[res[i]] += res_hold[i]
-    # Ready tasks of each first resource, unordered, in one array.
-    queue_start = np.zeros(num_res + 1, dtype=np.int64)
+    # Ready tasks of each kind, in a heap by key, and the kinds that begin on each resource.
+    kind, num_kinds = _kinds(res_start, res, res_offset, res_hold)
+    heap = _places(kind, num_kinds)
+    heap_keys, heap_tasks = np.empty_like(start), np.empty_like(start)
+    heap_size = np.zeros(num_kinds, dtype=np.int64)
+    first = np.empty(num_kinds, dtype=np.int64)
     for t in range(num_tasks):
-        queue_start[res[res_start[t]] + 1] += 1
-    for q in range(num_res):
-        queue_start[q + 1] += queue_start[q]
+        first[kind[t]] = res[res_start[t]]
+    queue_start, queue = _places(first, num_res), np.argsort(first, kind="mergesort")
     queue_size = np.zeros(num_res, dtype=np.int64)
-    queue = np.empty(num_tasks, dtype=np.int64)
     keys = np.empty(max(1024, 2 * num_tasks), dtype=np.int64)
     values = np.empty(max(1024, 2 * num_tasks), dtype=np.int64)
     size = 0
@@ -62,8 +108,11 @@ def list_schedule(
             size = _heap_pop(keys, values, size)
             q = value - num_tasks
             if value < num_tasks:
-                q = res[res_start[value]]
-                queue[queue_start[q] + queue_size[q]] = value
+                c = kind[value]
+                q = first[c]
+                heap_size[c] = _heap_push(
+                    heap_keys[heap[c] :], heap_tasks[heap[c] :], heap_size[c], key[value], value
+                )
                 queue_size[q] += 1
             if not is_touched[q]:
                 is_touched[q] = True
@@ -82,8 +131,11 @@ def list_schedule(
                     size = _heap_push(keys, values, size, slot_free[slot], num_tasks + q)
                     break
                 best, best_key, later = np.int64(-1), np.int64(0), np.int64(2**62)
-                for k in range(queue_start[q], queue_start[q] + queue_size[q]):
-                    t = queue[k]
+                for k in range(queue_start[q], queue_start[q + 1]):
+                    c = queue[k]
+                    if heap_size[c] == 0:
+                        continue
+                    t = heap_tasks[heap[c]]
                     earliest = now
                     fullest = np.int64(0)
                     for i in range(res_start[t] + 1, res_start[t + 1]):
@@ -97,15 +149,17 @@ def list_schedule(
                         continue
                     urgency = key[t] - np.int64(weight * fullest)
                     if best < 0 or urgency < best_key:
-                        best, best_key = k, urgency
+                        best, best_key = c, urgency
                 if size + 2 + next_start[num_tasks] >= len(keys):
                     keys, values = _grow(keys), _grow(values)
                 if best < 0:
                     size = _heap_push(keys, values, size, later, num_tasks + q)
                     break
-                t = queue[best]
+                t = heap_tasks[heap[best]]
+                heap_size[best] = _heap_pop(
+                    heap_keys[heap[best] :], heap_tasks[heap[best] :], heap_size[best]
+                )
                 queue_size[q] -= 1
-                queue[best] = queue[queue_start[q] + queue_size[q]]
                 start[t] = now
                 for i in range(res_start[t], res_start[t + 1]):
                     slot = _first_free_slot(slot_free, slot_start[res[i]], slot_start[res[i] + 1])

@@ -46,7 +46,8 @@ def routing_work(instance: Instance) -> int:
     table = instance.problem.chunks
     is_exchange = all(len(table.sets[i]) == 1 for i in np.unique(table.destination_set))
     units = PATH_UNITS if is_exchange and not table.reduce.any() else TREE_UNITS
-    return (units + LISTING_UNITS) * num_deliveries(instance.problem)
+    hops = len(instance.routes.res) / max(1, 2 * len(instance.routes))
+    return int((units + LISTING_UNITS) * num_deliveries(instance.problem) * max(1.0, hops))
 
 
 def routed_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
@@ -103,7 +104,8 @@ def listed_plans(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
     """Schedule a plan's tasks by several keys, serially and by lists, and justify."""
     tasks = tasks_of_plan(instance, plan)
     order = precedence(instance, tasks)
-    work, best = LISTING_UNITS * len(tasks), NEVER
+    # Tasks on more resources take longer to place.
+    work, best = LISTING_UNITS * len(tasks.res) // 2, NEVER
     serial = bool(instance.slots.max() == 1)
     for key, weight in _keys(instance, tasks, goal.target, order):
         if not goal.is_worth(best, work):

@@ -3,7 +3,6 @@
 import contextlib
 import math
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -45,8 +44,8 @@ class Search:
         What was proven about the problem; None until it is.
     is_refined
         Whether bounds that take longer were looked for too.
-    losses
-        How often in a row each construction was far behind the best one.
+    behind
+        How far behind the best one each construction was, with each number of chunks.
     """
 
     request: Request
@@ -58,7 +57,7 @@ class Search:
     features: Features = field(init=False)
     incumbents: Incumbents = field(init=False)
     budget: Budget = field(init=False)
-    losses: Counter[str] = field(init=False, default_factory=Counter)
+    behind: dict[str, list[float]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.features = Features(self.request)

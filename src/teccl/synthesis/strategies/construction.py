@@ -50,7 +50,7 @@ def construct_one(search: Search, problem: Problem, *, allowance: int) -> None:
         price=search.budget.price,
         seed=search.request.seed,
         checkpoint=search.checkpoint,
-        losses=search.losses,
+        behind=search.behind,
     )
     pending = None
     try:
