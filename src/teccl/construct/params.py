@@ -37,6 +37,8 @@ TREE_UNITS: Final = 8
 PATH_UNITS: Final = 64
 LISTING_UNITS: Final = 12
 OFFER_UNITS: Final = 4
+# Transfers by passages through several switches for each of which there is a gap that others try.
+GAPS_EACH: Final = 4096
 PYTHON_UNITS: Final = 32
 
 # --- how many chunks ----------------------------------------------------------------------------

@@ -5,10 +5,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from teccl.construct.goal import Goal
-from teccl.construct.instance import Instance, IntArray
+from teccl.construct.instance import Instance, IntArray, Routes
 from teccl.construct.jobs import justify_serially
 from teccl.construct.multicast import Tables
 from teccl.construct.params import (
+    GAPS_EACH,
     JUSTIFICATIONS,
     LAID_PER_GPU,
     LISTING_UNITS,
@@ -46,8 +47,20 @@ def routing_work(instance: Instance) -> int:
     table = instance.problem.chunks
     is_exchange = all(len(table.sets[i]) == 1 for i in np.unique(table.destination_set))
     units = PATH_UNITS if is_exchange and not table.reduce.any() else TREE_UNITS
-    hops = len(instance.routes.res) / max(1, 2 * len(instance.routes))
-    return int((units + LISTING_UNITS) * num_deliveries(instance.problem) * max(1.0, hops))
+    count = num_deliveries(instance.problem)
+    return units * count + listing_work(instance.routes, count)
+
+
+def listing_work(routes: Routes, num_tasks: int) -> int:
+    """Units of scheduling so many transfers by one key.
+
+    Those on more resources take longer, and passages through several switches leave gaps
+    everywhere, in which all that follow are tried.
+    """
+    num = max(1, len(routes))
+    hops = max(1.0, len(routes.res) / (2 * num))
+    gaps = num_tasks // GAPS_EACH if len(routes.links) > 2 * num else 0
+    return int(LISTING_UNITS * num_tasks * hops * (1 + gaps))
 
 
 def routed_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
@@ -104,8 +117,7 @@ def listed_plans(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
     """Schedule a plan's tasks by several keys, serially and by lists, and justify."""
     tasks = tasks_of_plan(instance, plan)
     order = precedence(instance, tasks)
-    # Tasks on more resources take longer to place.
-    work, best = LISTING_UNITS * len(tasks.res) // 2, NEVER
+    work, best = listing_work(instance.routes, len(tasks)), NEVER
     serial = bool(instance.slots.max() == 1)
     for key, weight in _keys(instance, tasks, goal.target, order):
         if not goal.is_worth(best, work):

@@ -25,7 +25,7 @@ class Periods:
 
     def work(self, features: Features) -> int:
         """Schedule every send of one piece a few times."""
-        return _work(features, 1)
+        return 2 * LISTING_UNITS * features.sends + features.offer_work(1)
 
     def attempts(self, search: Search) -> Iterator[None]:
         """Try as many pieces as there is work for, then half of them while that is better."""
@@ -42,14 +42,11 @@ class Periods:
                 return
 
 
-def _work(features: Features, num_chunks: int) -> int:
-    return 2 * LISTING_UNITS * features.sends * num_chunks + features.offer_work(num_chunks)
-
-
 def _counts(search: Search) -> Iterator[int]:
     """Yield numbers of chunks for whole periods, most first: the ends weigh least there."""
     from teccl.construct.instance import Instance
     from teccl.construct.repeated import period_pieces
+    from teccl.construct.route_first import listing_work
 
     most = finest(search, MOST_CHUNKS)
     problem = search.request.problem(1)
@@ -57,14 +54,13 @@ def _counts(search: Search) -> Iterator[int]:
     routes = Instance.build(problem).routes
     # Every tree of a period looks at all routes in each of several passes.
     laying = period * len(problem.chunks) * len(routes)
-    # Passages through several switches leave gaps everywhere, which all that follow are tried in.
-    stages = max(1, len(routes.links) // (2 * len(routes))) ** 3
     # The two ways of a sum are worth pipelining only if there are several pieces.
     count = max(period, search.features.phases)
     while 2 * count <= most:
         count *= 2
     while count >= 1:
-        work = stages * _work(search.features, count)
+        sends = search.features.sends * count
+        work = 2 * listing_work(routes, sends) + search.features.offer_work(count)
         if search.is_worth(laying + work):
             search.budget.spend(laying + work)
             yield count
