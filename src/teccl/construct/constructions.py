@@ -33,24 +33,25 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield plans for an instance, each better than the ones before, or as good for tenants.
 
     Every construction that serves may have two runs, if the gap is worth them, or an equal share of
-    the work that is left when its turn comes. What was far behind the others before, and did not
-    come nearer, is left out.
+    the work that is left when its turn comes. Those that were ahead before go first.
     """
     best: dict[str, int] = {}
     least = NEVER
     # Of several tenants' plans that end together one may serve the important tenant sooner.
     tied = len(instance.problem.demand.tenants) > 1
-    serving = [c for c in CONSTRUCTIONS if c.serves(instance) and not goal.is_hopeless(c.name)]
+    serving = [c for c in CONSTRUCTIONS if c.serves(instance)]
+    serving.sort(key=lambda construction: sum(goal.behind.get(construction.name, [])[-1:]))
     for place, construction in enumerate(serving):
         left, work = goal.allowance - goal.spent, construction.work(instance)
         share = max(left // (len(serving) - place), 2 * work)
         part = replace(goal, allowance=share, spent=0)
-        if least < NEVER and not tied and not part.is_worth(least, work):
+        name = construction.name
+        if least < NEVER and not tied and not part.is_worth_again(name, least, work):
             continue
-        best[construction.name] = NEVER
+        best[name] = NEVER
         try:
             for plan in construction.plans(instance, part):
-                best[construction.name] = min(best[construction.name], plan.finish)
+                best[name] = min(best[name], plan.finish)
                 if plan.finish < least or (tied and plan.finish == least):
                     least = plan.finish
                     yield plan

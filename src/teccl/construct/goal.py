@@ -44,10 +44,17 @@ class Goal:
         is_left = self.spent + work <= self.allowance
         return is_left and finish > self.target * (1 + self.price * work)
 
-    def is_hopeless(self, name: str) -> bool:
-        """Whether a construction was far behind the last time, and no nearer than before."""
+    def is_worth_again(self, name: str, finish: int, work: int) -> bool:
+        """Whether a construction is worth so much work: the more, the less it was behind before.
+
+        One that was far behind the last time, and no nearer than before, is not worth any.
+        """
         known = self.behind.get(name, [])
-        return len(known) > 1 and known[-1] > max(known[-2], VARIANT_GAP)
+        if len(known) > 1 and known[-1] > max(known[-2], VARIANT_GAP):
+            return False
+        doubts = 1 + sum(known[-1:]) / VARIANT_GAP
+        least = self.target * (1 + self.price * doubts * work)
+        return finish > least and self.is_worth(finish, work)
 
     def begin(self, work: int) -> None:
         """Count a run of so much work."""

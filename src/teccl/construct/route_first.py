@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from teccl.construct.goal import Goal
-from teccl.construct.instance import Instance, IntArray, Routes
+from teccl.construct.instance import Instance, IntArray
 from teccl.construct.jobs import justify_serially
 from teccl.construct.multicast import Tables
 from teccl.construct.params import (
@@ -44,30 +44,33 @@ LAYINGS = (*((price, STEEPNESS) for price in TIME_PRICES), (1.0, 0.0))
 
 def routing_work(instance: Instance) -> int:
     """Units of laying ways for all deliveries and of scheduling them by one key."""
+    routes, count = instance.routes, num_deliveries(instance.problem)
+    return _laying_work(instance) + listing_work(count, len(routes.links) / max(1, len(routes)))
+
+
+def _laying_work(instance: Instance) -> int:
     table = instance.problem.chunks
     is_exchange = all(len(table.sets[i]) == 1 for i in np.unique(table.destination_set))
     units = PATH_UNITS if is_exchange and not table.reduce.any() else TREE_UNITS
-    count = num_deliveries(instance.problem)
-    return units * count + listing_work(instance.routes, count)
+    return units * num_deliveries(instance.problem)
 
 
-def listing_work(routes: Routes, num_tasks: int) -> int:
-    """Units of scheduling so many transfers by one key.
+def listing_work(num_tasks: int, hops: float) -> int:
+    """Units of scheduling so many transfers by one key, each over so many links.
 
     Those on more resources take longer, and passages through several switches leave gaps
     everywhere, in which all that follow are tried.
     """
-    num = max(1, len(routes))
-    hops = max(1.0, len(routes.res) / (2 * num))
-    gaps = num_tasks // GAPS_EACH if len(routes.links) > 2 * num else 0
-    return int(LISTING_UNITS * num_tasks * hops * (1 + gaps))
+    stages = max(1.0, hops / 2)
+    gaps = (stages - 1) * num_tasks / GAPS_EACH
+    return int(LISTING_UNITS * num_tasks * stages * (1 + gaps))
 
 
 def routed_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield plans from balanced trees and paths, scheduled in several orders."""
     best, work = NEVER, routing_work(instance)
     for plan in _routings(instance, goal):
-        goal.begin(work)
+        goal.begin(_laying_work(instance))
         for listed in listed_plans(instance, plan, goal):
             if listed.finish <= best:
                 best = listed.finish
@@ -117,7 +120,7 @@ def listed_plans(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
     """Schedule a plan's tasks by several keys, serially and by lists, and justify."""
     tasks = tasks_of_plan(instance, plan)
     order = precedence(instance, tasks)
-    work, best = listing_work(instance.routes, len(tasks)), NEVER
+    work, best = listing_work(len(tasks), len(tasks.hop_link) / max(1, len(tasks))), NEVER
     serial = bool(instance.slots.max() == 1)
     for key, weight in _keys(instance, tasks, goal.target, order):
         if not goal.is_worth(best, work):

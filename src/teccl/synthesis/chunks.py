@@ -2,15 +2,22 @@
 
 from collections.abc import Callable, Iterator
 
-from teccl.construct.params import CHUNK_TOLERANCE, FINEST, GAP_PART, MANY_CHUNKS, MOST_CHUNKS
+from teccl.construct.params import (
+    CHUNK_TOLERANCE,
+    FINEST,
+    GAP_PART,
+    MANY_CHUNKS,
+    MOST_CHUNKS,
+    NEVER,
+)
 from teccl.synthesis.search import Search
 
 
 def ladder(search: Search, work: Callable[[int], int], *, most: int | None = None) -> Iterator[int]:
     """Yield numbers of chunks, each twice the one before, while that is worth its work.
 
-    Whoever asks offers schedules with that number before asking for the next. Two numbers end it
-    that gain less than their work is worth, or next to nothing of the gap.
+    Whoever asks counts the work and offers schedules with that number before asking for the next.
+    Two numbers end it that gain less than their work is worth, or next to nothing of the gap.
 
     Parameters
     ----------
@@ -29,17 +36,18 @@ def ladder(search: Search, work: Callable[[int], int], *, most: int | None = Non
         # As much is left for whoever comes next.
         if search.incumbents and not search.is_worth(2 * work(count)):
             return
-        search.budget.spend(work(count))
+        search.latest = None
         yield count
-        found = search.incumbents.get(count)
-        if found is None or count == limit:
+        if search.incumbents.get(count) is None or count == limit:
             return
+        # What was there before does not tell whether more chunks pay.
+        found = NEVER if search.latest is None else search.latest
         if fastest is not None:
             target = search.target or 0
             worth = max(tolerance, search.budget.price * work(count)) * target
-            gains = fastest - found.length > max(worth, (fastest - target) / GAP_PART)
+            gains = fastest - found > max(worth, (fastest - target) / GAP_PART)
             stale = 0 if gains else stale + 1
-        fastest = found.length if fastest is None else min(fastest, found.length)
+        fastest = found if fastest is None else min(fastest, found)
         count = min(2 * count, limit)
 
 

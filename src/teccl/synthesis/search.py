@@ -46,6 +46,8 @@ class Search:
         Whether bounds that take longer were looked for too.
     behind
         How far behind the best one each construction was, with each number of chunks.
+    latest
+        Length of the schedule that was offered last.
     """
 
     request: Request
@@ -58,6 +60,7 @@ class Search:
     incumbents: Incumbents = field(init=False)
     budget: Budget = field(init=False)
     behind: dict[str, list[float]] = field(init=False, default_factory=dict)
+    latest: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.features = Features(self.request)
@@ -198,6 +201,7 @@ class Search:
             grid=grid,
             plan=plan,
         )
+        self.latest = candidate.length
         if self.incumbents.add(candidate):
             self.report("schedule", f"{schedule.method}, {schedule.problem.num_chunks} chunks")
         return candidate.finish_ps

@@ -33,6 +33,7 @@ class Baselines:
             return PYTHON_UNITS * search.features.sends * count * len(names)
 
         for count in ladder(search, work, most=finest(search)):
+            search.budget.spend(work(count))
             problem = search.request.problem(count)
             found: dict[str, int] = {}
             for name in names:

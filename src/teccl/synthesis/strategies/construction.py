@@ -27,6 +27,7 @@ class Construction:
     def attempts(self, search: Search) -> Iterator[None]:
         """Construct with more and more chunks."""
         for count in ladder(search, search.features.offer_work):
+            search.budget.spend(search.features.offer_work(count))
             problem = search.request.problem(count)
             construct_one(search, problem, allowance=search.budget.glance)
             yield

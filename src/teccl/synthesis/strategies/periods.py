@@ -54,13 +54,14 @@ def _counts(search: Search) -> Iterator[int]:
     routes = Instance.build(problem).routes
     # Every tree of a period looks at all routes in each of several passes.
     laying = period * len(problem.chunks) * len(routes)
+    hops = len(routes.links) / len(routes)
     # The two ways of a sum are worth pipelining only if there are several pieces.
     count = max(period, search.features.phases)
     while 2 * count <= most:
         count *= 2
     while count >= 1:
-        sends = search.features.sends * count
-        work = 2 * listing_work(routes, sends) + search.features.offer_work(count)
+        work = 2 * listing_work(search.features.sends * count, hops)
+        work += search.features.offer_work(count)
         if search.is_worth(laying + work):
             search.budget.spend(laying + work)
             yield count
