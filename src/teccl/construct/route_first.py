@@ -1,6 +1,7 @@
 """Route first, schedule second: balanced trees and paths whose transfers are then put in order."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -122,6 +123,8 @@ def listed_plans(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
     order = precedence(instance, tasks)
     work, best = listing_work(len(tasks), len(tasks.hop_link) / max(1, len(tasks))), NEVER
     serial = bool(instance.slots.max() == 1)
+    # Tasks are timed for their chunks' own sizes, but not for rates that change.
+    exact = instance.grid is None and not instance.problem.topology.has_profiles
     for key, weight in _keys(instance, tasks, goal.target, order):
         if not goal.is_worth(best, work):
             return
@@ -130,7 +133,7 @@ def listed_plans(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
             finish = finish_time(tasks, start)
             if finish < best:
                 best = finish
-                yield with_starts(plan, start, finish)
+                yield replace(with_starts(plan, start, finish), exact=exact)
             if finish <= goal.target:
                 return
 
