@@ -83,10 +83,14 @@ def insertion_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield plans made by inserting chunk after chunk where it arrives soonest."""
     from teccl.construct.insertion import inserted_plans
 
-    work = insertion_work(instance)
-    goal.begin(work)
-    budget = STEPS * max(work, goal.allowance - goal.spent)
-    yield from inserted_plans(instance, target=goal.target, seed=goal.seed, budget=budget)
+    def spend(steps: int) -> None:
+        goal.spent += steps // STEPS
+
+    goal.begin(0)
+    budget = STEPS * max(insertion_work(instance), goal.allowance - goal.spent)
+    yield from inserted_plans(
+        instance, target=goal.target, seed=goal.seed, budget=budget, spend=spend
+    )
 
 
 def _limits_buffers(instance: Instance) -> bool:

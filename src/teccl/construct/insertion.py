@@ -5,7 +5,7 @@ GPU that wants it, then to the next, each time along the way with the least arri
 Prices make ways over scarce links dearer than others that arrive a little later.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -199,7 +199,13 @@ def refusal(instance: Instance) -> str | None:
 
 
 def inserted_plans(
-    instance: Instance, *, target: int, seed: int, budget: int, single: bool = False
+    instance: Instance,
+    *,
+    target: int,
+    seed: int,
+    budget: int,
+    single: bool = False,
+    spend: Callable[[int], None] = lambda steps: None,
 ) -> Iterator[Plan]:
     """Yield plans made by inserting all chunks in several orders, each better than those before.
 
@@ -215,12 +221,19 @@ def inserted_plans(
         Elementary steps after which no further pass is begun.
     single
         Whether no GPU may receive a chunk twice, even where chunks cannot wait.
+    spend
+        Told the elementary steps of each pass.
     """
     if refusal(instance) is not None:
         return
     if instance.problem.has_reductions:
         copies = inserted_plans(
-            turned_instance(instance), target=target, seed=seed, budget=budget, single=True
+            turned_instance(instance),
+            target=target,
+            seed=seed,
+            budget=budget,
+            single=True,
+            spend=spend,
         )
         yield from (turned_plan(instance, plan) for plan in copies)
         return
@@ -228,11 +241,14 @@ def inserted_plans(
     alone = shop.alone()
     if alone is None:
         return
-    best = FAR
+    best, done = FAR, 0
     for order, price in _passes(shop, alone, seed):
         shop.set_prices(price)
         shop.clear()
-        if not shop.insert(order):
+        is_served = shop.insert(order)
+        spend(shop.work - done)
+        done = shop.work
+        if not is_served:
             continue
         if shop.finish < best:
             best = shop.finish
@@ -274,7 +290,9 @@ def estimated_work(instance: Instance) -> int:
     is looked at on every link of a way in turn; and each size has tables of its own.
     """
     routes, table = instance.routes, instance.problem.chunks
-    count = np.array([len(nodes) for nodes in table.sets])[table.destination_set]
+    # Sums are made backwards: whoever contributes is a destination then.
+    ends = np.where(table.reduce, table.source_set, table.destination_set)
+    count = np.array([len(nodes) for nodes in table.sets])[ends]
     per_gpu = len(routes) / max(1, instance.problem.topology.num_gpus)
     held = len(routes.res) / max(1, len(routes))
     looks = count.sum() * 8 * per_gpu * (1 + held)
