@@ -205,7 +205,7 @@ def inserted_plans(
     seed: int,
     budget: int,
     single: bool = False,
-    spend: Callable[[int], None] = lambda steps: None,
+    spend: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Plan]:
     """Yield plans made by inserting all chunks in several orders, each better than those before.
 
