@@ -1,0 +1,51 @@
+"""Ring order: neighbours only, those of a leaf together, near the bound on fabrics."""
+
+import numpy as np
+
+import teccl
+from teccl.construct.goal import Goal
+from teccl.construct.ring_order import ring_plans
+from teccl.demand import Demand
+from teccl.problem import Problem
+from teccl.topology import Topology
+
+
+def plans_on(preset, collective, *, chunks=2, size="1MB"):
+    """Return the instance and its plans in ring order."""
+    from teccl.construct.instance import Instance
+
+    demand = Demand.collective(collective, size=size)
+    problem = Problem(topology=Topology.parse(preset), demand=demand, num_chunks=chunks)
+    instance = Instance.build(problem)
+    return instance, list(ring_plans(instance, Goal()))
+
+
+def test_everyone_sends_to_one_neighbour():
+    """Each GPU of a fat tree has one receiver, and each receiver one sender."""
+    instance, plans = plans_on("fat-tree:k=4", "allgather")
+    routes = instance.routes
+    for plan in plans:
+        taken = plan.rows[:, 1]
+        pairs = np.unique(np.stack([routes.src[taken], routes.dst[taken]]), axis=1)
+        assert len(np.unique(pairs[0])) == len(np.unique(pairs[1])) == pairs.shape[1] == 16
+    assert plans
+
+
+def test_neighbours_share_a_leaf():
+    """A ring through a fat tree of k = 4 leaves each edge switch once, so half of its hops stay."""
+    instance, plans = plans_on("fat-tree:k=4", "allgather")
+    hops = np.diff(instance.routes.link_start)[plans[0].rows[:, 1]]
+    within, across = (hops == 2).sum(), (hops > 2).sum()
+    assert within == across
+
+
+def test_nothing_where_neighbours_have_no_route():
+    """On a grid of direct links the last GPU cannot reach the first."""
+    assert plans_on("mesh:dims=3x3", "allgather")[1] == []
+
+
+def test_large_sums_on_a_fat_tree_come_near_their_bound():
+    """Balanced trees alone leave half of the time unused there."""
+    result = teccl.solve("fat-tree:k=4", "reducescatter", size="256MB")
+    assert result.physical_gap <= 0.05
+    assert result.verified
