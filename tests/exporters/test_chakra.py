@@ -12,7 +12,7 @@ from tests.exporters.schedules import solved
 
 import teccl
 from teccl import Demand, Problem, Topology
-from teccl.errors import ExportError
+from teccl.errors import ExportError, ExportRefused
 from teccl.exporters import chakra_messages as messages
 from teccl.exporters import export
 from teccl.exporters.chakra import make_traces
@@ -40,7 +40,8 @@ def changed(data, change):
 @pytest.mark.parametrize("topology", ["ring:gpus=4", "dgx1", "dgx-h100"])
 def test_traces_pass_their_check(topology, collective):
     """All collectives, with and without switches."""
-    assert check_traces(traces_of(solved(topology, collective, max_chunks=2))) is None
+    schedule = solved(topology, collective, max_chunks=2)
+    assert check_traces(traces_of(schedule), schedule.problem) is None
 
 
 def test_bytes_on_the_wire():
@@ -128,7 +129,7 @@ def dangle(nodes):
         (drop_first(messages.RECEIVE), "no counterpart|not there"),
         (resize, "differ in size"),
         (retag, "no counterpart"),
-        (forget, "begins on ranks"),
+        (forget, "has not got yet"),
         (circle, "waits for itself"),
         (dangle, "not there"),
     ],
@@ -137,16 +138,18 @@ def test_the_check_finds_damage(change, words):
     """Each kind of damage is named."""
     import re
 
-    traces = traces_of(solved("line:gpus=3", "allgather", chunks=1))
+    schedule = solved("line:gpus=3", "allgather", chunks=1)
+    traces = traces_of(schedule)
     traces[1] = changed(traces[1], change)
-    problem = check_traces(traces)
+    problem = check_traces(traces, schedule.problem)
     assert problem is not None
     assert re.search(words, problem)
 
 
 def test_a_sum_that_waits_for_nothing_is_found():
     """A send that carries a sum on waits for what was added, over the computation."""
-    traces = traces_of(solved("ring:gpus=4", "reducescatter", chunks=1, method="ring"))
+    schedule = solved("ring:gpus=4", "reducescatter", chunks=1, method="ring")
+    traces = traces_of(schedule)
 
     def forget_added(nodes):
         for node in nodes:
@@ -154,9 +157,33 @@ def test_a_sum_that_waits_for_nothing_is_found():
                 node.ClearField("data_deps")
 
     traces[0] = changed(traces[0], forget_added)
-    problem = check_traces(traces)
+    problem = check_traces(traces, schedule.problem)
     assert problem is not None
     assert "sum of nothing" in problem
+
+
+def test_what_is_added_twice_is_found():
+    """A computation that adds one message to itself holds its data twice."""
+    schedule = solved("ring:gpus=4", "reducescatter", chunks=1, method="ring")
+    traces = traces_of(schedule)
+
+    def double(nodes):
+        node = next(n for n in nodes if n.type == messages.COMPUTE and n.data_deps)
+        node.data_deps.append(node.data_deps[0])
+
+    traces[0] = changed(traces[0], double)
+    problem = check_traces(traces, schedule.problem)
+    assert problem is not None
+    assert "twice" in problem
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reducescatter"])
+def test_what_does_not_arrive_is_found(collective):
+    """Traces of a schedule that ends too early leave a rank without its data."""
+    schedule = solved("ring:gpus=4", collective, chunks=1, method="ring")
+    short = Schedule(problem=schedule.problem, sends=schedule.sends[:-1])
+    with pytest.raises(ExportRefused, match="never has all of chunk"):
+        make_traces(short)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff\xff\xff", b"\x05abc"])
@@ -168,14 +195,15 @@ def test_what_is_no_trace_is_refused(data):
 
 def test_files_and_snippet(tmp_path):
     """The system file's key names the prefix that the traces have."""
-    solved("ring:gpus=4", "allgather", max_chunks=2).save(tmp_path / "s.json")
+    schedule = solved("ring:gpus=4", "allgather", max_chunks=2)
+    schedule.save(tmp_path / "s.json")
     target = tmp_path / "system.json"
     outcome = run("export", tmp_path / "s.json", "--to", "chakra", "-o", target)
     assert (outcome.code, outcome.err) == (0, "")
     document = json.loads(target.read_text(encoding="utf-8"))
     assert document == {"all-gather-implementation-custom": [str(tmp_path / "system")]}
     traces = [(tmp_path / f"system.{rank}.et").read_bytes() for rank in range(4)]
-    assert check_traces(traces) is None
+    assert check_traces(traces, schedule.problem) is None
 
 
 def test_other_collectives_are_refused(tmp_path):
@@ -314,11 +342,12 @@ def damaged(traces, state):
 
 def test_two_hundred_hostile_traces():
     """Damage is named on one line or does no harm; both readers end."""
-    traces = make_traces(solved("ring:gpus=4", "allreduce", max_chunks=2))
+    schedule = solved("ring:gpus=4", "allreduce", max_chunks=2)
+    traces = make_traces(schedule)
     refused = 0
     for number in range(200):
         bad = damaged(traces, random.Random(number))
-        problem = check_traces(bad)
+        problem = check_traces(bad, schedule.problem)
         assert problem is None or (len(problem.splitlines()) == 1 and len(problem) < 500)
         refused += problem is not None
         for data in bad:

@@ -1,12 +1,19 @@
 """Exports of schedules with several partial sums: proven programs, with scratch."""
 
+from dataclasses import replace
+from math import lcm
+
 import numpy as np
 import pytest
+from tests.exporters.chakra_executor import Execution, Network
 from tests.verification.partial import exchange, one_shot, packed, random_partial
 from tests.verification.test_partial_sums import line, through_reducing_switch
 
 import teccl
-from teccl.errors import ExportError, TecclError
+from teccl.errors import ExportError, ExportRefused, TecclError
+from teccl.exporters import chakra_messages as messages
+from teccl.exporters.chakra import make_traces
+from teccl.exporters.chakra_check import check_traces
 from teccl.exporters.model import Export
 from teccl.schedule import Schedule
 from teccl.topology import Topology
@@ -59,9 +66,8 @@ def test_random_schedules_are_proven(seed, to):
     exported(random_partial(seed), to)
 
 
-@pytest.mark.parametrize("to", TARGETS)
-def test_accumulators_and_partial_sums_are_one_program(to):
-    """Chunks of both kinds stand in one program."""
+def both_kinds() -> Schedule:
+    """Return an AllReduce of two pieces on a line, one by partial sums, one by accumulators."""
     apart = line()
     two = teccl.Problem(
         topology=Topology.parse("line:gpus=2"),
@@ -73,7 +79,13 @@ def test_accumulators_and_partial_sums_are_one_program(to):
     rows["chunk"][2:], rows["transfer"][2:] = 1, [2, 3]
     rows["start_ps"][2:] += int(two.transmission_ps[0, 0])
     rows["reduce"][2:], rows["carries"][2:], rows["becomes"][2:] = True, -1, -1
-    exported(Schedule(problem=two, sends=rows, sums=apart.sums), to)
+    return Schedule(problem=two, sends=rows, sums=apart.sums)
+
+
+@pytest.mark.parametrize("to", TARGETS)
+def test_accumulators_and_partial_sums_are_one_program(to):
+    """Chunks of both kinds stand in one program."""
+    exported(both_kinds(), to)
 
 
 def test_several_instances_share_the_work():
@@ -97,12 +109,50 @@ def test_programs_that_do_not_fit_are_refused_with_the_limit():
     assert "\n" not in str(caught.value)
 
 
-def test_traces_are_checked():
-    """Chakra traces have a computation for each addition."""
-    schedule = one_shot(Topology.parse("ring:gpus=4"), 1000)
-    made = exported(schedule, "chakra")
-    assert made.facts["traces"] == 4
-    assert made.facts["checked"]
+def additions(traces: list[bytes]) -> list[int]:
+    """Return how many computations of each rank add data."""
+    nodes = [messages.read_trace(data)[1] for data in traces]
+    return [sum(n.type == messages.COMPUTE and bool(n.data_deps) for n in each) for each in nodes]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_traces_end_with_the_replay(seed):
+    """Executed by ASTRA-sim's rules, whatever is issued first, they end when `simulate` does."""
+    schedule = random_partial(seed)
+    topology = schedule.problem.topology
+    parts = lcm(*(size.denominator for size in schedule.problem.chunks.sizes))
+    traces = make_traces(schedule, parts)
+    rate, alpha_ps = topology.links[0].bandwidth, int(topology.alpha_ps[0])
+    network = Network(rate, alpha_ps, topology.num_switches > 0)
+    expected = teccl.simulate(schedule).finish_ps
+    assert {Execution(traces, network, parts, order).run() for order in range(3)} == {expected}
+
+
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_traces_have_a_computation_for_each_addition(pieces):
+    """Every rank adds what the three others contribute to each piece."""
+    traces = make_traces(one_shot(Topology.parse("ring:gpus=4"), 1200, pieces))
+    assert additions(traces) == [3 * pieces] * 4
+    traces = make_traces(exchange(3, 1024))
+    assert additions(traces) == [3] * 8
+
+
+def test_traces_of_both_kinds_of_sums():
+    """Accumulators and partial sums of one schedule each depend on what they add."""
+    schedule = both_kinds()
+    traces = make_traces(schedule)
+    assert additions(traces) == [2, 2]
+    assert check_traces(traces, schedule.problem) is None
+
+
+def test_a_missing_addition_is_found():
+    """A result that lacks a contribution is refused."""
+    schedule = exchange(2, 1024)
+    last = schedule.sums.copy()
+    last["result"] = False
+    last["result"][:4] = True
+    with pytest.raises(ExportRefused, match="never has all of chunk 0"):
+        make_traces(replace(schedule, sums=last))
 
 
 def test_timelines_are_written():

@@ -15,8 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from teccl.errors import ExportError, ExportRefused
 from teccl.exporters import chakra_messages as messages
 from teccl.exporters.chakra_check import check_traces
@@ -24,7 +22,7 @@ from teccl.exporters.hops import GpuSend, gpu_sends
 from teccl.exporters.model import Export, ExportOptions, OutputFile
 from teccl.formats.astra_sim.write import KEYS, PICOSECONDS_PER_NANOSECOND, configure, system_key
 from teccl.schedule import Schedule
-from teccl.schedule.sums import unmade
+from teccl.schedule.sums import additions, wanted_sums
 from teccl.schedule.timing import send_times
 
 # ASTRA-sim takes tags modulo this number.
@@ -110,7 +108,7 @@ def make_traces(schedule: Schedule, parts: int = 1) -> list[bytes]:
             "ASTRA-sim lets members of the group take part only"
         )
     traces = _Traces(schedule, sends, position, parts).render()
-    problem = check_traces(traces)
+    problem = check_traces(traces, schedule.problem)
     if problem is not None:
         raise ExportRefused(f"chakra: the traces failed their check: {problem}")
     return traces
@@ -167,7 +165,7 @@ class _Traces:
         name = f"send chunk {send.chunk} to rank {send.dst}"
         deps = sorted({self._usable[feed] for feed in send.feeds})
         if send.carries >= 0:
-            made = self._made(send.src, send.carries)
+            made = self._made(send.src, send.carries, send.chunk)
             deps = [] if made is None else [made]
         link = int(self._schedule.sends["link"][send.row])
         order = []
@@ -191,27 +189,18 @@ class _Traces:
             add = self._new(send.dst, f"reduce chunk {send.chunk}", messages.COMPUTE, deps)
             self._sums[key] = self._usable[send.number] = add.id
 
-    def _made(self, rank: int, row: int) -> int | None:
+    def _made(self, rank: int, row: int, chunk: int) -> int | None:
         """Return the node after which a partial sum is there, None for a rank's own data."""
-        sums = self._schedule.sums
-        if sums is None:
-            return None
-        for part in unmade(sums, row, self._rows):
-            sides = int(sums["left"][part]), int(sums["right"][part])
-            if sides[0] >= 0:
-                deps = sorted({self._rows[side] for side in sides if side in self._rows})
-                name = f"add chunk {sums['chunk'][part]}"
-                self._rows[part] = self._new(rank, name, messages.COMPUTE, deps).id
+        for part, sides in additions(self._schedule.sums, row, self._rows):
+            deps = sorted({self._rows[side] for side in sides if side in self._rows})
+            self._rows[part] = self._new(rank, f"add chunk {chunk}", messages.COMPUTE, deps).id
         return self._rows.get(row)
 
     def _make_results(self) -> None:
         """Add up what destinations want."""
-        sums, topology = self._schedule.sums, self._schedule.problem.topology
-        if sums is None:
-            return
-        rank = {int(node): i for i, node in enumerate(topology.gpus)}
-        for row in np.flatnonzero(sums["result"]).tolist():
-            self._made(rank[int(sums["node"][row])], row)
+        for rank, row in wanted_sums(self._schedule):
+            assert self._schedule.sums is not None
+            self._made(rank, row, int(self._schedule.sums["chunk"][row]))
 
     def _new(
         self, rank: int, name: str, kind: int, deps: Iterable[int], order: Iterable[int] = ()

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from teccl.exporters import chakra_messages as messages
+from teccl.problem import Problem
 
-_CHUNK = re.compile(r"chunk (\d+)")
+_CHUNK = re.compile(r"chunk (\d{1,9})\b", re.ASCII)
 
 
 class _Place(NamedTuple):
@@ -17,38 +18,61 @@ class _Place(NamedTuple):
     node: int
 
 
-def check_traces(traces: Sequence[bytes]) -> str | None:
+class _FoundError(Exception):
+    """What is wrong with the traces."""
+
+
+def check_traces(traces: Sequence[bytes], problem: Problem) -> str | None:
     """Read the traces of all ranks and return what is wrong with them, None if nothing is.
 
     Every send must meet one receive of the same tag and size on the rank it names, dependencies
-    must exist and leave no circle, and a rank may pass on a chunk that it received only after that
-    receive: a chunk that is not reduced begins its way on one rank.
+    must exist and leave no circle. What the nodes hold follows from their dependencies on data: a
+    send without any carries the rank's own data, a computation adds what it depends on, and the
+    rank's own data if that is one node only. Nothing may be added twice, and every destination
+    must end with all that the problem wants there.
     """
+    try:
+        nodes = _read(traces)
+        waits = _waits(nodes)
+        source = _match(nodes, len(traces))
+        for receive, send in source.items():
+            waits[receive].append(send)
+        order = _order(waits)
+        if len(order) < len(nodes):
+            stuck = min(set(nodes) - set(order))
+            return f"rank {stuck.rank}: node {stuck.node} waits for itself, over others"
+        _Contents(nodes, source, problem).check(order)
+    except _FoundError as found:
+        return str(found)
+    return None
+
+
+def _read(traces: Sequence[bytes]) -> dict[_Place, Any]:
     nodes: dict[_Place, Any] = {}
     for rank, data in enumerate(traces):
         try:
             _, listed = messages.read_trace(data)
         except ValueError as damage:
-            return f"rank {rank}: {damage}"
+            raise _FoundError(f"rank {rank}: {damage}") from None
         for node in listed:
             place = _Place(rank, node.id)
             if place in nodes:
-                return f"rank {rank}: id {node.id} appears twice"
+                raise _FoundError(f"rank {rank}: id {node.id} appears twice")
             nodes[place] = node
+    return nodes
+
+
+def _waits(nodes: dict[_Place, Any]) -> dict[_Place, list[_Place]]:
+    """Return what each node waits for on its rank."""
     waits: dict[_Place, list[_Place]] = {}
     for place, node in nodes.items():
         waits[place] = [_Place(place.rank, dep) for dep in (*node.data_deps, *node.ctrl_deps)]
         missing = next((dep for dep in waits[place] if dep not in nodes), None)
         if missing is not None:
-            return f"rank {place.rank}: node {node.id} depends on {missing.node}, not there"
-    problem = _match(nodes, waits, len(traces))
-    if problem is not None:
-        return problem
-    order = _order(waits)
-    if len(order) < len(nodes):
-        stuck = min(set(nodes) - set(order))
-        return f"rank {stuck.rank}: node {stuck.node} waits for itself, over others"
-    return _check_data(nodes, order)
+            raise _FoundError(
+                f"rank {place.rank}: node {node.id} depends on {missing.node}, not there"
+            )
+    return waits
 
 
 def _attributes(node: Any) -> dict[str, int]:
@@ -59,8 +83,8 @@ def _attributes(node: Any) -> dict[str, int]:
     }
 
 
-def _match(nodes: dict[_Place, Any], waits: dict[_Place, list[_Place]], ranks: int) -> str | None:
-    """Pair sends with receives; a receive waits for its send."""
+def _match(nodes: dict[_Place, Any], ranks: int) -> dict[_Place, _Place]:
+    """Return the send of each receive."""
     sent: dict[tuple[int, int, int], tuple[_Place, int]] = {}
     taken: dict[tuple[int, int, int], tuple[_Place, int]] = {}
     for place, node in nodes.items():
@@ -70,22 +94,23 @@ def _match(nodes: dict[_Place, Any], waits: dict[_Place, list[_Place]], ranks: i
         is_send = node.type == messages.SEND
         peer = values.get("comm_dst" if is_send else "comm_src", -1)
         if not 0 <= peer < ranks or peer == place.rank or "comm_tag" not in values:
-            return f"rank {place.rank}: node {node.id} names no other rank or has no tag"
+            raise _FoundError(
+                f"rank {place.rank}: node {node.id} names no other rank or has no tag"
+            )
         ends = (place.rank, peer) if is_send else (peer, place.rank)
         table = sent if is_send else taken
         key = (*ends, values["comm_tag"])
         if key in table:
-            return f"rank {place.rank}: node {node.id} repeats tag {values['comm_tag']}"
+            raise _FoundError(f"rank {place.rank}: node {node.id} repeats tag {values['comm_tag']}")
         table[key] = place, values.get("comm_size", -1)
     for key in sorted(sent.keys() | taken.keys()):
         if key not in sent or key not in taken:
             alone = sent.get(key) or taken[key]
-            return f"rank {alone[0].rank}: node {alone[0].node} has no counterpart"
+            raise _FoundError(f"rank {alone[0].rank}: node {alone[0].node} has no counterpart")
         if sent[key][1] != taken[key][1] or sent[key][1] < 1:
             sizes = f"{sent[key][1]} and {taken[key][1]} bytes"
-            return f"rank {key[0]}: the ends of tag {key[2]} differ in size, {sizes}"
-        waits[taken[key][0]].append(sent[key][0])
-    return None
+            raise _FoundError(f"rank {key[0]}: the ends of tag {key[2]} differ in size, {sizes}")
+    return {taken[key][0]: sent[key][0] for key in sent}
 
 
 def _order(waits: dict[_Place, list[_Place]]) -> list[_Place]:
@@ -107,31 +132,67 @@ def _order(waits: dict[_Place, list[_Place]]) -> list[_Place]:
     return order
 
 
-def _check_data(nodes: dict[_Place, Any], order: Sequence[_Place]) -> str | None:
-    """Check that what a rank sends came from one that had it, over the dependencies on data."""
-    owners: dict[str, set[int]] = {}
-    reduced: set[str] = set()
-    for place in order:
-        node, chunk = nodes[place], _chunk_of(nodes[place])
-        if node.type == messages.COMPUTE and not node.data_deps:
-            continue
-        if chunk is None:
-            return f"rank {place.rank}: node {place.node} does not name its chunk"
-        feeds = [nodes[_Place(place.rank, dep)] for dep in node.data_deps]
-        if any(_chunk_of(feed) != chunk for feed in feeds):
-            return f"rank {place.rank}: node {place.node} depends on another chunk"
-        if any(feed.type == messages.COMPUTE and not feed.data_deps for feed in feeds):
-            return f"rank {place.rank}: node {place.node} depends on a sum of nothing"
-        if node.type == messages.SEND and not node.data_deps:
-            owners.setdefault(chunk, set()).add(place.rank)
-        elif node.type == messages.COMPUTE:
-            reduced.add(chunk)
-    for chunk, ranks in owners.items():
-        if len(ranks) > 1 and chunk not in reduced:
-            return f"chunk {chunk} begins on ranks {sorted(ranks)}; one of them has not got it yet"
-    return None
+class _Contents:
+    """What nodes hold of their chunk: a bit for each member of the group whose data is in it."""
+
+    def __init__(
+        self, nodes: dict[_Place, Any], source: dict[_Place, _Place], problem: Problem
+    ) -> None:
+        self._nodes, self._source = nodes, source
+        topology, self._table = problem.topology, problem.chunks
+        members = sorted(problem.demand.tenants[0].members(topology.num_gpus))
+        self._position = {int(topology.gpus[rank]): i for i, rank in enumerate(members)}
+        self._chunk = {place: _chunk_of(node) for place, node in nodes.items()}
+        self._held: dict[_Place, int] = {}
+
+    def check(self, order: Sequence[_Place]) -> None:
+        """Find out what every node holds, and whether the destinations have what they want."""
+        ends: dict[tuple[int, int], set[int]] = {}
+        for place in order:
+            node, chunk = self._nodes[place], self._chunk[place]
+            if node.type == messages.COMPUTE and not node.data_deps:
+                continue
+            if chunk is None or chunk >= len(self._table):
+                raise _FoundError(f"rank {place.rank}: node {place.node} does not name its chunk")
+            self._held[place] = held = self._content(place, node, chunk)
+            ends.setdefault((chunk, place.rank), set()).add(held)
+        for chunk in range(len(self._table)):
+            everything = self._whose(chunk)
+            for wanting in self._table.destinations(chunk).tolist():
+                rank = self._position[wanting]
+                if everything not in {*ends.get((chunk, rank), ()), everything & 1 << rank}:
+                    raise _FoundError(f"rank {rank} never has all of chunk {chunk}")
+
+    def _whose(self, chunk: int) -> int:
+        """Return the members whose data makes up a chunk."""
+        return sum(1 << self._position[node] for node in self._table.sources(chunk).tolist())
+
+    def _content(self, place: _Place, node: Any, chunk: int) -> int:
+        """Return what a node holds, from what those hold that it depends on."""
+        where = f"rank {place.rank}: node {place.node}"
+        feeds = [_Place(place.rank, dep) for dep in node.data_deps]
+        if any(self._chunk[feed] != chunk for feed in feeds):
+            raise _FoundError(f"{where} depends on another chunk")
+        if any(feed not in self._held for feed in feeds):
+            raise _FoundError(f"{where} depends on a sum of nothing")
+        own = self._whose(chunk) & 1 << place.rank
+        if node.type == messages.RECEIVE:
+            return self._held[self._source[place]]
+        parts = [self._held[feed] for feed in feeds]
+        if node.type == messages.SEND and not parts:
+            if not own:
+                raise _FoundError(f"{where} sends chunk {chunk}, which the rank has not got yet")
+            return own
+        if node.type == messages.COMPUTE and len(parts) == 1:
+            parts.append(own)
+        total = 0
+        for part in parts:
+            if node.type == messages.COMPUTE and total & part:
+                raise _FoundError(f"{where} adds the same data to chunk {chunk} twice")
+            total |= part
+        return total
 
 
-def _chunk_of(node: Any) -> str | None:
+def _chunk_of(node: Any) -> int | None:
     found = _CHUNK.search(node.name)
-    return None if found is None else found[1]
+    return None if found is None else int(found[1])

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from teccl.errors import ExportError
 from teccl.schedule import Schedule
-from teccl.schedule.sums import Needs, SumArray
+from teccl.schedule.sums import Needs
 from teccl.schedule.timing import send_times
 
 
@@ -54,11 +54,10 @@ def gpu_sends(schedule: Schedule) -> list[GpuSend]:
     ExportError
         If a switch adds up what arrives, which a transfer between two GPUs cannot express.
     """
-    if schedule.sums is not None:
-        return _with_needs(schedule, schedule.sums, _end_to_end(schedule))
-    found = _drop_repeated(schedule, _end_to_end(schedule))
-    found = _drop_idle(schedule, found)
-    return _with_feeds(found)
+    found = _end_to_end(schedule)
+    apart = [send for send in found if send.carries >= 0]
+    plain = _drop_repeated(schedule, [send for send in found if send.carries < 0])
+    return _with_feeds(schedule, [*_drop_idle(schedule, plain), *apart])
 
 
 def not_expressed(schedule: Schedule, sends: Sequence[GpuSend]) -> Iterator[str]:
@@ -72,8 +71,8 @@ def not_expressed(schedule: Schedule, sends: Sequence[GpuSend]) -> Iterator[str]
     if _number_held_back(schedule):
         yield (
             "some transfers start later than their data and their first link allow, to find a "
-            "free way behind a switch or not to be added twice; here they start at once and wait "
-            "in line"
+            "free way behind a switch or a free slot, or not to be added twice; here they start at "
+            "once and wait in line"
         )
     if problem.demand.has_ready_times:
         yield "ready times are left out"
@@ -131,22 +130,7 @@ def _end_to_end(schedule: Schedule) -> list[GpuSend]:
                     becomes=int(sends["becomes"][row]) if has_sums else -1,
                 )
             )
-    found.sort(key=lambda send: (send.start_ps, send.arrival_ps, send.src, send.dst, send.chunk))
-    return found
-
-
-def _with_needs(schedule: Schedule, sums: SumArray, found: Sequence[GpuSend]) -> list[GpuSend]:
-    """Say of transfers of partial sums which earlier ones are in what each carries."""
-    needs = Needs(schedule.sends, sums)
-    number = {send.becomes: i for i, send in enumerate(found)}
-    becomes = schedule.sends["becomes"].tolist()
-    return [
-        send._replace(
-            number=i,
-            feeds=tuple(sorted(number[becomes[row]] for row in needs.of_sum(send.carries))),
-        )
-        for i, send in enumerate(found)
-    ]
+    return sorted(found, key=_in_time)
 
 
 def _drop_repeated(schedule: Schedule, found: Sequence[GpuSend]) -> list[GpuSend]:
@@ -180,20 +164,26 @@ def _drop_idle(schedule: Schedule, found: Sequence[GpuSend]) -> list[GpuSend]:
     return kept[::-1]
 
 
-def _with_feeds(found: Sequence[GpuSend]) -> list[GpuSend]:
-    """Sort transfers by start and say which earlier ones each carries on."""
-    ordered = sorted(found, key=lambda s: (s.start_ps, s.arrival_ps, s.src, s.dst, s.chunk))
+def _with_feeds(schedule: Schedule, found: Sequence[GpuSend]) -> list[GpuSend]:
+    """Sort transfers by start and say which earlier ones each carries on.
+
+    Of a chunk with one accumulator these are all that came before; a partial sum names its own.
+    """
+    ordered = sorted(found, key=_in_time)
+    needs = None if schedule.sums is None else Needs(schedule.sends, schedule.sums)
     arrived: dict[tuple[int, int], list[int]] = {}
+    by_end = {send.end: i for i, send in enumerate(ordered)}
     for i, send in enumerate(ordered):
         arrived.setdefault((send.chunk, send.dst), []).append(i)
-    return [
-        send._replace(
-            number=number,
-            feeds=tuple(
-                i
-                for i in arrived.get((send.chunk, send.src), ())
-                if ordered[i].arrival_ps <= send.start_ps
-            ),
-        )
-        for number, send in enumerate(ordered)
-    ]
+
+    def feeds(send: GpuSend) -> tuple[int, ...]:
+        if needs is not None and send.carries >= 0:
+            return tuple(sorted(by_end[row] for row in needs.of_sum(send.carries)))
+        before = arrived.get((send.chunk, send.src), ())
+        return tuple(i for i in before if ordered[i].arrival_ps <= send.start_ps)
+
+    return [send._replace(number=i, feeds=feeds(send)) for i, send in enumerate(ordered)]
+
+
+def _in_time(send: GpuSend) -> tuple[int, ...]:
+    return send.start_ps, send.arrival_ps, send.src, send.dst, send.chunk

@@ -6,7 +6,7 @@ contribution beside their own sum have to.
 """
 
 from collections.abc import Container, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,9 @@ import numpy.typing as npt
 from teccl._arrays import expand, new_run
 from teccl.errors import ScheduleError
 from teccl.problem import Problem
+
+if TYPE_CHECKING:
+    from teccl.schedule.model import Schedule
 
 IntArray = npt.NDArray[np.int64]
 SumArray = npt.NDArray[Any]
@@ -102,6 +105,25 @@ def unmade(sums: SumArray, row: int, made: Container[int]) -> list[int]:
         found.add(row)
         stack += [int(sums["left"][row]), int(sums["right"][row])]
     return sorted(found)
+
+
+def additions(
+    sums: SumArray | None, row: int, made: Container[int]
+) -> list[tuple[int, tuple[int, int]]]:
+    """Rows that must be added up for a row, itself included, each with the two that it adds."""
+    if sums is None:
+        return []
+    parts = ((part, sums[part]) for part in unmade(sums, row, made))
+    return [(part, (int(at["left"]), int(at["right"]))) for part, at in parts if at["left"] >= 0]
+
+
+def wanted_sums(schedule: "Schedule") -> list[tuple[int, int]]:
+    """Rank and row of each partial sum that is a result."""
+    sums, topology = schedule.sums, schedule.problem.topology
+    if sums is None:
+        return []
+    rank = {int(node): i for i, node in enumerate(topology.gpus)}
+    return [(rank[int(sums["node"][row])], row) for row in np.flatnonzero(sums["result"]).tolist()]
 
 
 def check_sums(problem: Problem, sums: SumArray) -> None:

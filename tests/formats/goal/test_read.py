@@ -5,6 +5,9 @@ from fractions import Fraction
 import pytest
 from tests.cli.helpers import assert_refused, run
 from tests.exporters.schedules import solved
+from tests.exporters.test_partial_sums import both_kinds
+from tests.formats.goal.test_write import COLLECTIVES, FULL
+from tests.verification.partial import one_shot, packed
 
 import teccl
 from teccl.errors import ScheduleError
@@ -19,6 +22,15 @@ def written(schedule, folder):
     return path
 
 
+def assert_comes_back(schedule, topology, size, folder):
+    """Assert that the file of a schedule is read as a correct one that ends when it did."""
+    path = written(schedule, folder)
+    back = import_schedule(path, "goal", topology=topology, size=size).schedule
+    assert teccl.verify(back) == ()
+    assert teccl.simulate(back).finish_ps == teccl.simulate(schedule).finish_ps
+    return back
+
+
 @pytest.mark.parametrize(
     "collective",
     ["allgather", "alltoall", "reducescatter", "allreduce", "broadcast", "reduce", "gather"],
@@ -27,20 +39,80 @@ def written(schedule, folder):
 def test_there_and_back(topology, collective, tmp_path):
     """What comes back is correct and ends when the schedule did."""
     schedule = solved(topology, collective, max_chunks=2)
-    path = written(schedule, tmp_path)
-    back = import_schedule(path, "goal", topology=topology, size="1MB").schedule
-    assert teccl.verify(back) == ()
+    back = assert_comes_back(schedule, topology, "1MB", tmp_path)
     assert len(back) == len(schedule)
-    assert teccl.simulate(back).finish_ps == teccl.simulate(schedule).finish_ps
 
 
 def test_through_a_switch(tmp_path):
     """Transfers between GPUs take the way through the switch again."""
     schedule = solved("star:gpus=4", "allreduce", max_chunks=2)
-    path = written(schedule, tmp_path)
-    back = import_schedule(path, "goal", topology="star:gpus=4", size="1MB").schedule
+    assert_comes_back(schedule, "star:gpus=4", "1MB", tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ["1KB", "1MB", "64MB"])
+@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("topology", FULL)
+def test_there_and_back_at_every_size(topology, collective, size, tmp_path):
+    """The same for all networks, collectives and sizes that the documentation states."""
+    assert_comes_back(solved(topology, collective, size), topology, size, tmp_path)
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+@pytest.mark.parametrize("spec", ["ring:gpus=5", "mesh:dims=2x3", "fully-connected:gpus=4"])
+def test_partial_sums_there_and_back(spec, pieces, tmp_path):
+    """Sums that ranks keep apart, in slots of their own or not, come back as such."""
+    schedule = one_shot(Topology.parse(spec), 1000, pieces, same_order=False)
+    for each in (schedule, packed(schedule)):
+        assert assert_comes_back(each, spec, "1KB", tmp_path).sums is not None
+
+
+def test_both_kinds_of_sums_there_and_back(tmp_path):
+    """Accumulators beside partial sums come back as partial sums."""
+    assert_comes_back(both_kinds(), "line:gpus=2", "2KB", tmp_path)
+
+
+APART = """// collective allreduce, chunks 1, whole buffer, partial sums
+num_ranks 2
+rank 0 {
+s: send 1000b to 1 tag 0
+r: recv 1000b from 1 tag 0
+c: calc 0
+c requires r
+}
+rank 1 {
+s: send 1000b to 0 tag 0
+r: recv 1000b from 0 tag 0
+c: calc 0
+c requires r
+}
+"""
+
+
+def test_an_exchange_by_hand(tmp_path):
+    """A computation that requires one message adds it to the rank's own data."""
+    path = tmp_path / "hand.goal"
+    path.write_text(APART, encoding="utf-8")
+    back = import_schedule(path, "goal", topology="line:gpus=2", size="1KB").schedule
     assert teccl.verify(back) == ()
-    assert teccl.simulate(back).finish_ps == teccl.simulate(schedule).finish_ps
+    path.write_text(APART.replace("c: calc 0\nc requires r\n}\nrank 1", "}\nrank 1"))
+    back = import_schedule(path, "goal", topology="line:gpus=2", size="1KB").schedule
+    assert [v.kind for v in teccl.verify(back)] == ["unmet-demand"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("allreduce, chunks 1, whole buffer", "allgather, chunks 2", "has no partial sums"),
+        ("allreduce", "alltoall", "comment is wrong"),
+    ],
+)
+def test_comments_that_cannot_be_are_refused(old, new, words, tmp_path):
+    """Only sums can be kept apart, and only an AllReduce's buffer is cut as a whole."""
+    path = tmp_path / "hand.goal"
+    path.write_text(APART.replace(old, new), encoding="utf-8")
+    with pytest.raises(ScheduleError, match=words):
+        import_schedule(path, "goal", topology="line:gpus=2", size="1KB")
 
 
 def test_parallel_links_are_told_apart_by_interface(tmp_path):

@@ -2,7 +2,9 @@
 
 The grammar is that of LogGOPSim's ``txt2bin``: ``num_ranks N``, then for every rank
 ``rank R { ... }`` with one operation or dependency a line. What a message carries is not part of
-GOAL; a comment ``// collective NAME, chunks N`` may say which collective the file is.
+GOAL; a comment ``// collective NAME, chunks N`` may say which collective the file is. It may go on
+with ``, root R``, with ``, whole buffer`` where that many chunks are the whole buffer, and with
+``, partial sums`` where computations keep their results apart.
 """
 
 import re
@@ -32,7 +34,8 @@ _REQUIRES = re.compile(rf"({_NAME})\s+(i?requires)\s+({_NAME})", re.ASCII)
 _RANK = re.compile(r"rank\s+(\d{1,9})\s*\{", re.ASCII)
 _NUM_RANKS = re.compile(r"num_ranks\s+(\d{1,9})", re.ASCII)
 _TITLE = re.compile(
-    r"collective (?P<name>[a-z]{1,20}), chunks (?P<chunks>\d{1,9})(?:, root (?P<root>\d{1,9}))?",
+    r"collective (?P<name>[a-z]{1,20}), chunks (?P<chunks>\d{1,9})(?:, root (?P<root>\d{1,9}))?"
+    r"(?P<whole>, whole buffer)?(?P<sums>, partial sums)?",
     re.ASCII,
 )
 
@@ -92,11 +95,29 @@ class Rank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Title:
-    """What a comment says about the messages: the collective, and chunks of each block."""
+    """What a comment says about the messages.
+
+    Parameters
+    ----------
+    collective, root
+        Which collective.
+    num_chunks
+        Chunks of each block, or of a `whole_buffer`.
+    has_sums
+        Whether computations keep their results apart, else each adds to what its rank holds.
+    """
 
     collective: str
     num_chunks: int
     root: int | None
+    whole_buffer: bool
+    has_sums: bool
+
+    def __str__(self) -> str:
+        root = "" if self.root is None else f", root {self.root}"
+        whole = ", whole buffer" if self.whole_buffer else ""
+        sums = ", partial sums" if self.has_sums else ""
+        return f"collective {self.collective}, chunks {self.num_chunks}{root}{whole}{sums}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +176,8 @@ class _Parsing:
                 collective=found["name"],
                 num_chunks=int(found["chunks"]),
                 root=None if root is None else int(root),
+                whole_buffer=found["whole"] is not None,
+                has_sums=found["sums"] is not None,
             )
 
     def _line(self, line: str, number: int) -> None:

@@ -2,19 +2,19 @@
 
 The tag of a message modulo the number of chunks is the chunk that it carries. Messages of a chunk
 between two ranks are, in order of their tags, pieces of transfers, each of which has the chunk's
-bytes. What a computation requires is added to what the rank holds; a send that requires another
-one follows it.
+bytes. What a computation requires is added to what the rank holds, or kept apart where the file has
+partial sums; a send that requires another one follows it.
 """
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import NoReturn
 
 from teccl import _files as files
 from teccl.demand import Demand
-from teccl.errors import DemandError, ScheduleError
+from teccl.errors import DemandError, ProblemError, ScheduleError
 from teccl.formats.goal.operations import (
     Dependency,
     GoalProgram,
@@ -26,6 +26,7 @@ from teccl.formats.goal.operations import (
     match_messages,
     parse,
 )
+from teccl.formats.goal.sums import FileSums
 from teccl.importers.passages import Passage, Ways, place
 from teccl.problem import Problem
 from teccl.schedule import Schedule
@@ -51,7 +52,12 @@ def read(path: Path, topology: Topology, size: Fraction, notes: list[str]) -> Sc
         f"a {problem.demand.title} in {len(problem.chunks)} chunks, by the comment of the file; "
         "parameters of a simulator are not part of it, times are those of the topology"
     )
-    return place(problem, _Passages(program, problem).all(), "goal")
+    has_sums = program.title is not None and program.title.has_sums
+    if has_sums and not problem.has_reductions:
+        raise ScheduleError(f"its comment is wrong: {problem.demand.title} has no partial sums")
+    sums = FileSums(problem) if has_sums else None
+    placed = place(problem, _Passages(program, problem, sums).all(), "goal")
+    return placed if sums is None else sums.attached(placed)
 
 
 def _problem(program: GoalProgram, topology: Topology, size: Fraction) -> Problem:
@@ -70,18 +76,30 @@ def _problem(program: GoalProgram, topology: Topology, size: Fraction) -> Proble
     if not 1 <= title.num_chunks <= max(1, num_operations):
         raise ScheduleError(f"chunks {title.num_chunks} are more than operations; mend the comment")
     try:
-        demand = Demand.collective(title.collective, size=size, root=title.root)
-    except DemandError as problem:
+        return Problem(
+            topology=topology,
+            demand=Demand.collective(title.collective, size=size, root=title.root),
+            num_chunks=title.num_chunks,
+            whole_buffer=title.whole_buffer,
+        )
+    except (DemandError, ProblemError) as problem:
         raise ScheduleError(f"its comment is wrong: {problem}") from None
-    return Problem(topology=topology, demand=demand, num_chunks=title.num_chunks)
 
 
 class _Passages:
     """Turns messages into passages: what each carries, and what it waits for."""
 
-    def __init__(self, program: GoalProgram, problem: Problem) -> None:
+    def __init__(self, program: GoalProgram, problem: Problem, sums: FileSums | None) -> None:
         self._program = program
         self._problem = problem
+        self._sums = sums
+        self._ways = Ways(problem.topology)
+        self._passages: list[Passage] = []
+        # The passage of each transfer, and the passages that a receive or a computation holds.
+        self._number_of: dict[int, int] = {}
+        self._carried: dict[Place, frozenset[int]] = {}
+        # The partial sum that it leaves.
+        self._row: dict[Place, int] = {}
         pairs = match_messages(program)
         self._transfer_of = self._transfers(pairs)
         self._before: dict[Place, list[Place]] = {}
@@ -116,48 +134,65 @@ class _Passages:
 
     def all(self) -> list[Passage]:
         """Return the passages in an order in which they can begin."""
-        ways, gpus = Ways(self._problem.topology), self._problem.topology.gpus.tolist()
-        number_of: dict[int, int] = {}
-        carried: dict[Place, frozenset[int]] = {}
-        passages: list[Passage] = []
         added = 0
         for spot in self._order():
-            operation = at(self._program, spot)
-            if operation.kind is Kind.RECEIVE:
-                carried[spot] = frozenset({number_of[self._transfer_of[spot]]})
+            kind = at(self._program, spot).kind
+            if kind is Kind.RECEIVE:
+                self._receive(spot)
                 continue
-            deps = self._before.get(spot, ())
-            after = frozenset[int]().union(
-                *(carried[d] for d in deps if at(self._program, d).kind is not Kind.SEND)
-            )
+            data = [d for d in self._before.get(spot, ()) if d in self._carried]
+            after = frozenset[int]().union(*(self._carried[d] for d in data))
             added += len(after)
             if added > MAX_ADDED:
-                raise ScheduleError(f"line {operation.line}: sums of too many messages; cut them")
-            if operation.kind is Kind.COMPUTE:
-                carried[spot] = after
-                continue
-            transfer = self._transfer_of[spot]
-            if transfer in number_of:
-                continue
-            number_of[transfer] = len(passages)
-            chunk = operation.tag % len(self._problem.chunks)
-            lane = self._lanes[spot.rank, operation.peer].index(operation.nic)
-            passages.append(
-                Passage(
-                    chunk=chunk,
-                    root=gpus[spot.rank],
-                    hops=ways.way(gpus[spot.rank], gpus[operation.peer], lane),
-                    reduce=transfer in self._added and bool(self._problem.chunks.reduce[chunk]),
-                    rank=(len(passages),),
-                    after=tuple(sorted(after)),
-                    behind=tuple(sorted(self._sends_before(deps, number_of))),
-                )
-            )
-        return passages
+                line = at(self._program, spot).line
+                raise ScheduleError(f"line {line}: sums of too many messages; cut them")
+            if kind is Kind.COMPUTE:
+                self._compute(spot, data, after)
+            elif self._transfer_of[spot] not in self._number_of:
+                self._send(spot, data, after)
+        return self._passages
 
-    def _sends_before(self, deps: Iterable[Place], number_of: dict[int, int]) -> set[int]:
+    def _receive(self, spot: Place) -> None:
+        transfer = self._number_of[self._transfer_of[spot]]
+        self._carried[spot] = frozenset({transfer})
+        if self._sums is not None:
+            self._row[spot] = self._sums.receive(transfer, spot.rank)
+
+    def _compute(self, spot: Place, data: Sequence[Place], after: frozenset[int]) -> None:
+        self._carried[spot] = after
+        rows = [self._row[d] for d in data if d in self._row]
+        if self._sums is not None and rows:
+            line = at(self._program, spot).line
+            self._row[spot] = self._sums.compute(spot.rank, rows, line)
+
+    def _send(self, spot: Place, data: Sequence[Place], after: frozenset[int]) -> None:
+        operation, transfer = at(self._program, spot), self._transfer_of[spot]
+        gpus, table = self._problem.topology.gpus, self._problem.chunks
+        ends = int(gpus[spot.rank]), int(gpus[operation.peer])
+        number = self._number_of[transfer] = len(self._passages)
+        chunk = operation.tag % len(table)
+        if self._sums is not None:
+            rows = [self._row[d] for d in data if d in self._row]
+            self._sums.send(number, spot.rank, chunk, rows, operation.line)
+        is_added = transfer in self._added and bool(table.reduce[chunk])
+        lane = self._lanes[spot.rank, operation.peer].index(operation.nic)
+        self._passages.append(
+            Passage(
+                chunk=chunk,
+                root=ends[0],
+                hops=self._ways.way(*ends, lane),
+                reduce=is_added and self._sums is None,
+                rank=(number,),
+                after=tuple(sorted(after)),
+                behind=tuple(sorted(self._sends_before(spot))),
+            )
+        )
+
+    def _sends_before(self, spot: Place) -> set[int]:
         return {
-            number_of[self._transfer_of[d]] for d in deps if at(self._program, d).kind is Kind.SEND
+            self._number_of[self._transfer_of[d]]
+            for d in self._before.get(spot, ())
+            if at(self._program, d).kind is Kind.SEND
         }
 
     def _transfers(self, pairs: Sequence[tuple[Place, Place]]) -> dict[Place, int]:

@@ -2,7 +2,8 @@
 
 Every transfer between two GPUs is a send and a receive. Sends on one link require one another, so
 that their order is the schedule's; a send requires the receives whose data it carries on, and a
-reduction is a computation of no time after its receive.
+reduction is a computation of no time after its receive. Partial sums are computations, too, each of
+which requires the two that it adds, or the one that it adds to the rank's own data.
 
 The simulator charges the time of a message's bytes (G) to one processor at the receiver, so that a
 rank could take in one message at a time only. The time that a transfer holds its link is therefore
@@ -21,10 +22,11 @@ from teccl.errors import ExportRefused
 from teccl.exporters.hops import GpuSend, gpu_sends, not_expressed
 from teccl.exporters.model import Export, ExportOptions, OutputFile
 from teccl.formats.goal.fitting import MAX_INT, Cost, Fit, fit
-from teccl.formats.goal.operations import MAX_INDEX, parse
+from teccl.formats.goal.operations import MAX_INDEX, Title, parse
 from teccl.formats.goal.prove import Parameters, finish_time
 from teccl.problem import SwitchMode, Transit
 from teccl.schedule import Schedule
+from teccl.schedule.sums import additions, wanted_sums
 from teccl.schedule.timing import send_times
 from teccl.units import PICOSECONDS
 
@@ -189,6 +191,8 @@ class _Text:
         self._last_on: dict[tuple[int, int], str] = {}
         self._sums: dict[tuple[int, int], str] = {}
         self._usable: dict[int, str] = {}
+        # The operation after which each partial sum is there.
+        self._rows: dict[int, str] = {}
         self._tags = _tags(schedule, sends, model.pieces)
 
     def render(self) -> str:
@@ -200,6 +204,7 @@ class _Text:
                 self._send(self._sends[number])
             else:
                 self._receive(self._sends[number])
+        self._make_results()
         title = _title(self._schedule)
         head = [f"// {title}"] if title else []
         head.append(f"// LogGOPSim {' '.join(self._model.parameters.arguments())}")
@@ -212,11 +217,7 @@ class _Text:
 
     def _send(self, send: GpuSend) -> None:
         nic, lines = self._nics[send.number], self._lines[send.src]
-        needed = {self._usable[feed] for feed in send.feeds if not self._sends[feed].reduce}
-        # Sums at a rank wait for one another, so that the last one stands for all.
-        sums = [feed for feed in send.feeds if self._sends[feed].reduce]
-        if sums:
-            needed.add(self._usable[max(sums, key=self._when)])
+        needed = self._needed(send)
         for label, size, tag in self._pieces(send, "s"):
             lines.append(f"{label}: send {size}b to {send.dst} tag {tag} nic {nic}")
             before = self._last_on.get((send.src, nic))
@@ -224,6 +225,31 @@ class _Text:
             lines += [f"{label} requires {other}" for other in sorted(needed)]
             self._last_on[send.src, nic] = label
             needed = set()
+
+    def _needed(self, send: GpuSend) -> set[str]:
+        """Return the operations after which what a transfer carries is there."""
+        if send.carries >= 0:
+            return set(self._made(send.src, send.carries))
+        needed = {self._usable[feed] for feed in send.feeds if not self._sends[feed].reduce}
+        # Sums at a rank wait for one another, so that the last one stands for all.
+        sums = [feed for feed in send.feeds if self._sends[feed].reduce]
+        if sums:
+            needed.add(self._usable[max(sums, key=self._when)])
+        return needed
+
+    def _made(self, rank: int, row: int) -> list[str]:
+        """Return the operation after which a partial sum is there, none for a rank's own data."""
+        for part, sides in additions(self._schedule.sums, row, self._rows):
+            self._rows[part] = label = f"a{part}"
+            self._lines[rank].append(f"{label}: calc 0")
+            added = [self._rows[side] for side in sides if side in self._rows]
+            self._lines[rank] += [f"{label} requires {other}" for other in added]
+        return [self._rows[row]] if row in self._rows else []
+
+    def _make_results(self) -> None:
+        """Add up what destinations want."""
+        for rank, row in wanted_sums(self._schedule):
+            self._made(rank, row)
 
     def _pieces(self, send: GpuSend, letter: str) -> Iterator[tuple[str, int, int]]:
         """Yield label, bytes and tag of the messages that a transfer consists of."""
@@ -245,6 +271,8 @@ class _Text:
             lines.append(
                 f"{label}: recv {size}b from {send.src} tag {tag} nic {self._nics[send.number]}"
             )
+        if send.becomes >= 0:
+            self._rows[send.becomes] = self._usable[send.number]
         if send.reduce:
             add, key = f"c{send.number}", (send.chunk, send.dst)
             lines += [f"{add}: calc 0", f"{add} requires {self._usable[send.number]}"]
@@ -278,7 +306,7 @@ def _tags(schedule: Schedule, sends: Sequence[GpuSend], pieces: Sequence[int]) -
     return tags
 
 
-def _title(schedule: Schedule) -> str | None:
+def _title(schedule: Schedule) -> Title | None:
     """Return the comment by which the file can be imported, None for what it cannot express."""
     problem, tenant = schedule.problem, schedule.problem.demand.tenants[0]
     if tenant.matrix is not None or tenant.chunks is not None:
@@ -287,8 +315,13 @@ def _title(schedule: Schedule) -> str | None:
     is_default = problem.switch is SwitchMode.COPY and problem.transit is Transit.STORE_AND_FORWARD
     if problem.demand != plain or not is_default:
         return None
-    root = "" if tenant.root is None else f", root {tenant.root}"
-    return f"collective {tenant.collective.value}, chunks {problem.num_chunks}{root}"
+    return Title(
+        collective=tenant.collective.value,
+        num_chunks=problem.num_chunks,
+        root=tenant.root,
+        whole_buffer=problem.whole_buffer,
+        has_sums=schedule.sums is not None,
+    )
 
 
 def _differences(
