@@ -6,9 +6,11 @@ import pytest
 from tests.cli.helpers import assert_refused, run
 from tests.exporters.schedules import solved
 from tests.simulators.stand_ins import install
+from tests.verification.partial import one_shot
 
 from teccl.errors import SimulationFailed, SimulatorError
 from teccl.simulators import Comparison, Outcome, validate
+from teccl.topology import Topology
 
 
 @pytest.fixture
@@ -136,3 +138,16 @@ def test_the_command_asks_for_what_is_missing(tmp_path):
     assert_refused(run("validate", tmp_path / "s.json", "--program", "x"))
     assert_refused(run("validate", tmp_path / "s.json", "--with", "astrasim"))
     assert_refused(run("validate", tmp_path / "s.json", "--with", "nobody", "--program", "x"))
+
+
+def test_additions_of_partial_sums_are_allowed_for(astrasim):
+    """The simulator takes a tick for each, so that what rounding explains grows with them."""
+    topology = Topology.parse("fully-connected:gpus=4")
+    gathered = solved("fully-connected:gpus=4", "allgather", "4KB", chunks=1)
+    summed = one_shot(topology, 1000)
+    plain, ticks = (
+        validate(each, simulator="astrasim", program=astrasim).outcome.allowance_ps
+        for each in (gathered, summed)
+    )
+    # One step in both; three additions at each rank in the one.
+    assert ticks - plain == 3 * (plain // 4)

@@ -70,17 +70,22 @@ def _allowance(schedule: Schedule) -> int:
     The schedule's times are rounded up to a picosecond; a send's end and arrival are cut to one,
     one separates it from the next on its link, and one is added for each sum that it waits for.
     """
-    sends, held = schedule.sends, send_times(schedule).occupancy_ps
+    held = send_times(schedule).occupancy_ps
     shortest = int(held.min(initial=schedule.finish_ps))
-    steps = min(len(sends), schedule.finish_ps // max(1, shortest) + 1)
-    reductions = sends[sends["reduce"]]
-    ends = zip(
-        reductions["chunk"].tolist(),
-        schedule.problem.topology.link_dst[reductions["link"]].tolist(),
-        strict=True,
-    )
-    sums = max(Counter(ends).values(), default=0)
-    return int(steps) * (4 + sums)
+    steps = min(len(held), schedule.finish_ps // max(1, shortest) + 1)
+    return int(steps) * (4 + max(_additions(schedule).values(), default=0))
+
+
+def _additions(schedule: Schedule) -> Counter[tuple[int, int]]:
+    """Count what is added to each chunk at each node."""
+    sends, sums = schedule.sends, schedule.sums
+    merging = sends[sends["reduce"]]
+    nodes = schedule.problem.topology.link_dst[merging["link"]]
+    found = Counter(zip(merging["chunk"].tolist(), nodes.tolist(), strict=True))
+    if sums is not None:
+        added = sums[sums["left"] >= 0]
+        found.update(zip(added["chunk"].tolist(), added["node"].tolist(), strict=True))
+    return found
 
 
 def _differences(schedule: Schedule) -> list[str]:
