@@ -9,8 +9,8 @@ SCRIPT = ROOT / "tests" / "torch" / "programs" / "features.py"
 CHECKS = (
     *("plan_covers_its_sizes", "larger_sizes_are_synthesised", "equal_sizes_share_a_synthesis"),
     *("sub_groups_have_schedules_of_their_own", "averages_are_passed_on"),
-    *("futures_have_callbacks", "calls_overlap_in_order", "objects_travel"),
-    *("gradients_flow_through_leaves", "tensor_parallel_layers_train"),
+    *("futures_have_callbacks", "calls_overlap_in_order", "options_may_be_left_out"),
+    *("objects_travel", "gradients_flow_through_leaves", "tensor_parallel_layers_train"),
     *("strict_groups_refuse_the_inner_one", "wrong_options_are_refused"),
     *("explanations_are_tables",),
 )

@@ -1,7 +1,7 @@
 """Calls: every call form of torch.distributed as one flat send and one flat recv buffer."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -24,8 +24,7 @@ _INTEGERS = (torch.uint8, torch.int8, torch.int32, torch.int64)
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class Call(NamedTuple):
     """A collective as schedules have it.
 
     Parameters
@@ -34,8 +33,8 @@ class Call:
         What to do.
     send, recv
         This rank's flat buffers, None where it has none.
-    count
-        Elements as nccl-tests counts them.
+    elements
+        How many there are, as nccl-tests counts them.
     root
         Rank in the group, None where there is none.
     op
@@ -51,11 +50,11 @@ class Call:
     collective: Collective
     send: Tensor | None
     recv: Tensor | None
-    count: int
+    elements: int
     root: int | None = None
     op: object | None = None
     results: Sequence[object] = ()
-    copies: Sequence[tuple[Tensor, Tensor]] = field(default=())
+    copies: Sequence[tuple[Tensor, Tensor]] = ()
     is_staged: bool = False
 
     @property
@@ -68,12 +67,7 @@ class Call:
     @property
     def size_bytes(self) -> int:
         """Bytes as nccl-tests counts them."""
-        return self.count * int(self.tensor.element_size())
-
-    def finish(self) -> None:
-        """Bring the result to the user's tensors."""
-        for target, source in self.copies:
-            target.copy_(source)
+        return self.elements * int(self.tensor.element_size())
 
 
 def combiner(op: object, dtype: torch.dtype) -> Combine | None:
@@ -87,16 +81,22 @@ def combiner(op: object, dtype: torch.dtype) -> Combine | None:
 
 def flat(tensor: Tensor) -> Tensor:
     """Return a tensor's elements in a row: itself where they lie so, else a copy."""
+    if tensor.dim() == 1 and not tensor.requires_grad and tensor.is_contiguous():
+        return tensor
     return tensor.detach().contiguous().view(-1)
 
 
 def joined(tensors: Sequence[Tensor]) -> Tensor:
     """Return tensors one after the other: their own memory where they lie so, else a copy."""
+    if len(tensors) == 1:
+        return flat(tensors[0])
     return _together(tensors) if _lie_together(tensors) else torch.cat([flat(t) for t in tensors])
 
 
 def room(tensors: Sequence[Tensor]) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
     """Return a flat buffer for some results, and what is to be copied out of it."""
+    if len(tensors) == 1 and tensors[0].is_contiguous():
+        return flat(tensors[0]), []
     if _lie_together(tensors):
         return _together(tensors), []
     buffer = tensors[0].new_empty(sum(t.numel() for t in tensors))
@@ -130,8 +130,9 @@ def _together(tensors: Sequence[Tensor]) -> Tensor:
 
 def overlap(a: Tensor, b: Tensor) -> bool:
     """Whether two flat tensors share memory."""
-    first, second = sorted((t.data_ptr(), t.numel() * t.element_size()) for t in (a, b))
-    return first[1] > 0 and second[1] > 0 and first[0] + first[1] > second[0]
+    begins, others = a.data_ptr(), b.data_ptr()
+    ends, end = begins + a.numel() * a.element_size(), others + b.numel() * b.element_size()
+    return max(begins, others) < min(ends, end)
 
 
 def allreduce(tensor: Tensor, op: object) -> Call:
@@ -141,7 +142,7 @@ def allreduce(tensor: Tensor, op: object) -> Call:
         collective=Collective.ALLREDUCE,
         send=flat(tensor) if copies else recv,
         recv=recv,
-        count=tensor.numel(),
+        elements=tensor.numel(),
         op=op,
         results=[tensor],
         copies=copies,
@@ -157,7 +158,7 @@ def reduce(tensor: Tensor, op: object, *, root: int, rank: int) -> Call:
         collective=Collective.REDUCE,
         send=flat(tensor),
         recv=recv,
-        count=tensor.numel(),
+        elements=tensor.numel(),
         root=root,
         op=op,
         results=[tensor],
@@ -174,7 +175,7 @@ def broadcast(tensor: Tensor, *, root: int, rank: int) -> Call:
         collective=Collective.BROADCAST,
         send=recv if at_root else None,
         recv=recv,
-        count=tensor.numel(),
+        elements=tensor.numel(),
         root=root,
         results=[tensor],
         copies=copies,
@@ -191,7 +192,7 @@ def allgather(outputs: Sequence[Tensor], own: Tensor, *, rank: int) -> Call:
         collective=Collective.ALLGATHER,
         send=send,
         recv=recv,
-        count=recv.numel(),
+        elements=recv.numel(),
         results=list(outputs),
         copies=copies,
         is_staged=overlap(send, recv) and not is_own_block,
@@ -206,7 +207,7 @@ def reduce_scatter(output: Tensor, inputs: Sequence[Tensor], op: object) -> Call
         collective=Collective.REDUCESCATTER,
         send=send,
         recv=recv,
-        count=send.numel(),
+        elements=send.numel(),
         op=op,
         results=[output],
         copies=copies,
@@ -222,7 +223,7 @@ def alltoall(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Call:
         collective=Collective.ALLTOALL,
         send=send,
         recv=recv,
-        count=recv.numel(),
+        elements=recv.numel(),
         results=list(outputs),
         copies=copies,
         is_staged=overlap(send, recv),
@@ -237,7 +238,7 @@ def gather(outputs: Sequence[Tensor], own: Tensor, *, root: int, rank: int, size
         collective=Collective.GATHER,
         send=send,
         recv=recv,
-        count=own.numel() * size,
+        elements=own.numel() * size,
         root=root,
         results=list(outputs),
         copies=copies,
@@ -253,7 +254,7 @@ def scatter(output: Tensor, inputs: Sequence[Tensor], *, root: int, rank: int, s
         collective=Collective.SCATTER,
         send=send,
         recv=recv,
-        count=output.numel() * size,
+        elements=output.numel() * size,
         root=root,
         results=[output],
         copies=copies,

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -18,14 +18,15 @@ from teccl.torch.synthesis import Synthesis
 _KEPT = 4096
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class Wanted(NamedTuple):
     """What a call is about; the same on all ranks of a correct program.
+
+    One is made and looked up for every call, which a plain tuple does quickest.
 
     Parameters
     ----------
-    count
-        Elements as nccl-tests counts them.
+    elements
+        How many there are, as nccl-tests counts them.
     root
         Rank in the group, None where there is none.
     op
@@ -35,7 +36,7 @@ class Wanted:
     """
 
     collective: Collective
-    count: int
+    elements: int
     dtype: torch.dtype
     device: torch.device
     size_bytes: int
@@ -58,7 +59,7 @@ class Wanted:
         count = tensor.numel() * times
         return Wanted(
             collective=collective,
-            count=count,
+            elements=count,
             dtype=tensor.dtype,
             device=tensor.device,
             size_bytes=count * tensor.element_size(),
@@ -126,7 +127,7 @@ class Choice:
             found = Found(reason=refusal) if refusal else self._entry(wanted)
             self._known[wanted] = Chosen(entry=found.entry, combine=combine, reason=found.reason)
         chosen = self._known[wanted]
-        if chosen.entry is None and self._strict and wanted.count:
+        if chosen.entry is None and self._strict and wanted.elements:
             raise RunError(
                 f"{wanted.collective} of {wanted.size_bytes} bytes is left to the inner group, "
                 f"which a strict group refuses: {chosen.reason}"
@@ -135,7 +136,7 @@ class Choice:
 
     def _combination(self, wanted: Wanted) -> tuple[Callable[..., Tensor] | None, str]:
         """Return how a call combines, and what no schedule could do about it."""
-        if not wanted.count:
+        if not wanted.elements:
             return None, "no data"
         if len(self._ranks) == 1:
             return None, "one rank"

@@ -5,15 +5,18 @@ as its data is there. Back ends that do not, as NCCL, make rounds of grouped cal
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn
+from itertools import zip_longest
+from typing import Any, NamedTuple, NoReturn
 
 from torch import Tensor
 
 from teccl.rounds.model import RankRounds, Sum, Transfer, sums_of
-from teccl.runtime.program import SCRATCH, Place, Program
+from teccl.runtime.program import Place, Program
 
 Combine = Callable[..., Tensor]
-Buffers = Mapping[int, Tensor]
+# A rank's send buffer, its recv buffer and scratch, which places number 0, 1 and -1. A buffer that
+# a rank has not got is any tensor, or None: no place is in it.
+Buffers = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
 class PeerFailed(Exception):  # noqa: N818, it says who failed
@@ -29,7 +32,10 @@ def _failed(peer: int, reason: BaseException) -> NoReturn:
 
 
 def _view(buffers: Buffers, place: Place) -> Tensor:
-    return buffers[place.buffer][place.start : place.stop]
+    buffer, start, stop = place
+    found = buffers[buffer]
+    assert found is not None
+    return found[start:stop]
 
 
 def _add(buffers: Buffers, sums: Sequence[Sum], combine: Combine | None) -> None:
@@ -44,16 +50,26 @@ def _add(buffers: Buffers, sums: Sequence[Sum], combine: Combine | None) -> None
 def _copy(buffers: Buffers, copies: Sequence[tuple[Place, Place]]) -> None:
     for source, target in copies:
         there, here = _view(buffers, target), _view(buffers, source)
+        # An own block that lies where it belongs needs no copy.
         if there.data_ptr() != here.data_ptr():
             there.copy_(here)
+
+
+class _Post(NamedTuple):
+    """A message that is sent or received from the start on."""
+
+    is_send: bool
+    place: Place
+    peer: int
+    tag: int
 
 
 class MessageEngine:
     """A program that sends each message as soon as its data is there.
 
-    Receives all have places of their own and are posted at the start. They are awaited in the
-    schedule's order of arrival: of all messages that have not come, the first in that order can
-    be sent, so some rank always goes on.
+    Receives all have places of their own and are posted at the start, in turn with the sends that
+    wait for nothing. They are awaited in the schedule's order of arrival: of all messages that
+    have not come, the first in that order can be sent, so some rank always goes on.
 
     Parameters
     ----------
@@ -65,22 +81,44 @@ class MessageEngine:
 
     def __init__(self, program: Program, peers: Mapping[int, int]) -> None:
         self.scratch = program.scratch
-        self._copies = program.copies
-        self._receives = [
-            (peers[receive.peer], receive.tag, receive.place, receive.step)
-            for receive in program.receives
+        self.waits = [step.waits for step in program.steps]
+        self.sums = [sums_of(step) for step in program.steps]
+        self.followers = program.followers
+        self.sends: list[list[_Post]] = [[] for _ in program.steps]
+        self.passed_on: list[list[int]] = [[] for _ in program.steps]
+        first: list[_Post] = []
+        self._passed_on_first: list[int] = []
+        for departure in program.departures:
+            after = departure.after
+            sends = first if after is None else self.sends[after]
+            local = self._passed_on_first if after is None else self.passed_on[after]
+            for target in departure.targets:
+                if target.step is None:
+                    sends.append(_Post(True, departure.place, peers[target.peer], target.tag))
+                else:
+                    local.append(target.step)
+        # Each rank begins with its neighbours, so that not all begin with the same one.
+        me, size = peers[program.rank], len(peers)
+        first.sort(key=lambda post: (post.peer - me) % size)
+        posts = [_Post(False, r.place, peers[r.peer], r.tag) for r in program.receives]
+        order = sorted(range(len(posts)), key=lambda i: (me - posts[i].peer) % size)
+        pairs = zip_longest(first, (posts[i] for i in order))
+        self._opening = [post for pair in pairs for post in pair if post is not None]
+        place = {i: at for at, i in enumerate(order)}
+        # By time of arrival: which receive, from whom, and what it sets off, if anything.
+        self._arrivals = [
+            (place[i], posts[i].peer, receive.step if self._matters(receive.step) else None)
+            for i, receive in enumerate(program.receives)
         ]
-        self._waits = [step.waits for step in program.steps]
-        self._sums = [sums_of(step) for step in program.steps]
-        self._followers = program.followers
-        self._free: list[int] = []
-        self._released: list[list[int]] = [[] for _ in program.steps]
-        self._departures = []
-        for i, departure in enumerate(program.departures):
-            remote = [(peers[t.peer], t.tag) for t in departure.targets if t.step is None]
-            local = [t.step for t in departure.targets if t.step is not None]
-            self._departures.append((departure.place, remote, local))
-            (self._free if departure.after is None else self._released[departure.after]).append(i)
+        self._is_active = any(self._matters(step) for step in range(len(program.steps)))
+        # Copies may come last unless what they make is sent.
+        made = {target for _, target in program.copies}
+        self._copies = program.copies
+        self._copies_first = any(_overlaps(post.place, made) for post in first)
+
+    def _matters(self, step: int) -> bool:
+        parts = self.sums, self.followers, self.sends, self.passed_on
+        return any(part[step] for part in parts)
 
     def run(self, wire: Any, buffers: Buffers, combine: Combine | None) -> None:
         """Execute the program once; returns when this rank's part is done.
@@ -90,46 +128,69 @@ class MessageEngine:
         PeerFailed
             If a message fails.
         """
-        _copy(buffers, self._copies)
-        works = []
-        for peer, tag, place, _ in self._receives:
+        if self._copies_first:
+            _copy(buffers, self._copies)
+        sent: list[tuple[int, Any]] = []
+        came = _post(wire, buffers, self._opening, sent)
+        if not self._copies_first:
+            _copy(buffers, self._copies)
+        run = None
+        if self._is_active:
+            run = _Run(self, wire, buffers, combine, sent)
+            for step in self._passed_on_first:
+                run.deliver(step)
+        for place, peer, awaited in self._arrivals:
             try:
-                works.append(wire.recv([_view(buffers, place)], peer, tag))
-            except (RuntimeError, ValueError) as reason:
+                came[place].wait()
+            except RuntimeError as reason:
                 _failed(peer, reason)
-        run = _Run(self, wire, buffers, combine)
-        run.start(self._free)
-        for work, (peer, _, _, step) in zip(works, self._receives, strict=True):
+            if run is not None and awaited is not None:
+                run.deliver(awaited)
+        for peer, work in sent:
             try:
                 work.wait()
             except RuntimeError as reason:
                 _failed(peer, reason)
-            run.deliver(step)
-        run.finish()
+
+
+def _overlaps(place: Place, others: set[Place]) -> bool:
+    return any(
+        place.buffer == other.buffer and place.start < other.stop and other.start < place.stop
+        for other in others
+    )
+
+
+def _post(
+    wire: Any, buffers: Buffers, posts: Sequence[_Post], sent: list[tuple[int, Any]]
+) -> list[Any]:
+    """Start messages: note the sends, and return the receives."""
+    send, recv, came = wire.send, wire.recv, []
+    peer = -1
+    try:
+        for is_send, (buffer, start, stop), peer, tag in posts:
+            view = [buffers[buffer][start:stop]]  # type: ignore[index]  # no place is in None
+            if is_send:
+                sent.append((peer, send(view, peer, tag)))
+            else:
+                came.append(recv(view, peer, tag))
+    except (RuntimeError, ValueError) as reason:
+        _failed(peer, reason)
+    return came
 
 
 class _Run:
     """The state of one execution."""
 
     def __init__(
-        self, engine: MessageEngine, wire: Any, buffers: Buffers, combine: Combine | None
+        self,
+        engine: MessageEngine,
+        wire: Any,
+        buffers: Buffers,
+        combine: Combine | None,
+        sent: list[tuple[int, Any]],
     ) -> None:
         self.engine, self.wire, self.buffers, self.combine = engine, wire, buffers, combine
-        self.left = engine._waits.copy()  # noqa: SLF001, a part of the engine
-        self.sent: list[tuple[int, Any]] = []
-
-    def start(self, departures: Sequence[int]) -> None:
-        """Send what is ready."""
-        for i in departures:
-            place, remote, local = self.engine._departures[i]  # noqa: SLF001
-            for peer, tag in remote:
-                try:
-                    work = self.wire.send([_view(self.buffers, place)], peer, tag)
-                except (RuntimeError, ValueError) as reason:
-                    _failed(peer, reason)
-                self.sent.append((peer, work))
-            for step in local:
-                self.deliver(step)
+        self.left, self.sent = engine.waits.copy(), sent
 
     def deliver(self, step: int) -> None:
         """Count one message or step that a step waits for; go on from it once it is complete."""
@@ -139,17 +200,10 @@ class _Run:
             self.left[current] -= 1
             if self.left[current]:
                 continue
-            _add(self.buffers, engine._sums[current], self.combine)  # noqa: SLF001
-            self.start(engine._released[current])  # noqa: SLF001
-            pending.extend(engine._followers[current])  # noqa: SLF001
-
-    def finish(self) -> None:
-        """Wait until others have taken everything."""
-        for peer, work in self.sent:
-            try:
-                work.wait()
-            except RuntimeError as reason:
-                _failed(peer, reason)
+            _add(self.buffers, engine.sums[current], self.combine)
+            _post(self.wire, self.buffers, engine.sends[current], self.sent)
+            pending += engine.passed_on[current]
+            pending += engine.followers[current]
 
 
 class RoundEngine:
@@ -194,7 +248,7 @@ class RoundEngine:
         receives: Sequence[Transfer],
     ) -> None:
         """Make one group of calls, as NCCL wants it."""
-        device = next(iter(buffers.values())).device
+        device = next(buffer.device for buffer in buffers if buffer is not None)
         wire._start_coalescing(device)  # noqa: SLF001, torch has no public name for it
         self._calls(wire, buffers, sends, receives)
         work = wire._end_coalescing(device)  # noqa: SLF001
@@ -232,15 +286,3 @@ class RoundEngine:
                 except (RuntimeError, ValueError) as reason:
                     _failed(peer, reason)
         return works
-
-
-def buffers_of(
-    send: Tensor | None, recv: Tensor | None, scratch: Tensor, like: Tensor
-) -> dict[int, Tensor]:
-    """Return a call's buffers by the numbers that places have."""
-    empty = like.new_empty(0)
-    return {
-        0: empty if send is None else send,
-        1: empty if recv is None else recv,
-        SCRATCH: scratch,
-    }

@@ -48,6 +48,7 @@ class TecclProcessGroup(dist.ProcessGroup):
         self, rank: int, size: int, *, inner: Any, choice: Choice, runner: Runner, faults: Faults
     ) -> None:
         super().__init__(rank, size)
+        self._rank, self._size = rank, size
         self._inner, self._choice, self._runner, self._faults = inner, choice, runner, faults
         self._book = Book()
         self._name = self._desc = ""
@@ -173,7 +174,7 @@ class TecclProcessGroup(dist.ProcessGroup):
         tensor, opts = _one(tensors), opts or dist.BroadcastOptions()
         return self._collective(
             Wanted.of(Collective.BROADCAST, tensor, root=opts.rootRank),
-            lambda: calls.broadcast(tensor, root=opts.rootRank, rank=self.rank()),
+            lambda: calls.broadcast(tensor, root=opts.rootRank, rank=self._rank),
             lambda written: self._inner.broadcast(written, opts),
             [[tensor]],
             opts,
@@ -184,7 +185,7 @@ class TecclProcessGroup(dist.ProcessGroup):
         tensor, opts = _one(tensors), opts or dist.ReduceOptions()
         return self._collective(
             Wanted.of(Collective.REDUCE, tensor, op=opts.reduceOp, root=opts.rootRank),
-            lambda: calls.reduce(tensor, opts.reduceOp, root=opts.rootRank, rank=self.rank()),
+            lambda: calls.reduce(tensor, opts.reduceOp, root=opts.rootRank, rank=self._rank),
             lambda written: self._inner.reduce(written, opts),
             [[tensor]],
             opts,
@@ -195,15 +196,15 @@ class TecclProcessGroup(dist.ProcessGroup):
     def allgather(self, output_lists: Any, tensors: Any, opts: Any = None) -> Any:
         """Make an all_gather into a list of tensors."""
         outputs, own = _lists(output_lists), _one(tensors)
-        opts = opts or dist.AllgatherOptions()
+        opts = opts or dist.distributed_c10d.AllgatherOptions()
         return self._collective(
             Wanted.of(
                 Collective.ALLGATHER,
                 own,
-                times=self.size(),
-                is_even=_are_like(outputs, own) and len(outputs) == self.size(),
+                times=self._size,
+                is_even=_are_like(outputs, own) and len(outputs) == self._size,
             ),
-            lambda: calls.allgather(outputs, own, rank=self.rank()),
+            lambda: calls.allgather(outputs, own, rank=self._rank),
             lambda written, read: self._inner.allgather([written], read, opts),
             [outputs, [own]],
             opts,
@@ -211,15 +212,15 @@ class TecclProcessGroup(dist.ProcessGroup):
 
     def all_gather_single(self, output: Tensor, own: Tensor, opts: Any = None) -> Any:
         """Make an all_gather into one tensor."""
-        opts = opts or dist.AllgatherOptions()
+        opts = opts or dist.distributed_c10d.AllgatherOptions()
         return self._collective(
             Wanted.of(
                 Collective.ALLGATHER,
                 own,
-                times=self.size(),
-                is_even=output.numel() == own.numel() * self.size() and output.dtype == own.dtype,
+                times=self._size,
+                is_even=output.numel() == own.numel() * self._size and output.dtype == own.dtype,
             ),
-            lambda: calls.allgather([output], own, rank=self.rank()),
+            lambda: calls.allgather([output], own, rank=self._rank),
             lambda written, read: self._inner._allgather_base(  # noqa: SLF001
                 written[0], read[0], opts
             ),
@@ -258,9 +259,9 @@ class TecclProcessGroup(dist.ProcessGroup):
             Wanted.of(
                 Collective.REDUCESCATTER,
                 output,
-                times=self.size(),
+                times=self._size,
                 op=opts.reduceOp,
-                is_even=_are_like(inputs, output) and len(inputs) == self.size(),
+                is_even=_are_like(inputs, output) and len(inputs) == self._size,
             ),
             lambda: calls.reduce_scatter(output, inputs, opts.reduceOp),
             lambda written, read: self._inner.reduce_scatter(written, [read], opts),
@@ -275,9 +276,9 @@ class TecclProcessGroup(dist.ProcessGroup):
             Wanted.of(
                 Collective.REDUCESCATTER,
                 output,
-                times=self.size(),
+                times=self._size,
                 op=opts.reduceOp,
-                is_even=tensor.numel() == output.numel() * self.size()
+                is_even=tensor.numel() == output.numel() * self._size
                 and tensor.dtype == output.dtype,
             ),
             lambda: calls.reduce_scatter(output, [tensor], opts.reduceOp),
@@ -311,7 +312,7 @@ class TecclProcessGroup(dist.ProcessGroup):
             Wanted.of(
                 Collective.ALLTOALL,
                 inputs[0],
-                times=self.size(),
+                times=self._size,
                 is_even=self._choice.is_even_everywhere(sizes, inputs[0]),
             ),
             lambda: calls.alltoall(outputs, inputs),
@@ -333,11 +334,11 @@ class TecclProcessGroup(dist.ProcessGroup):
         if output_splits or input_splits:
             row = tensor.numel() // max(1, tensor.shape[0] if tensor.dim() else 1)
             sizes = [row * part for part in (*output_splits, *input_splits)]
-            sizes += [] if output_splits else [output.numel() // self.size()]
-            sizes += [] if input_splits else [tensor.numel() // self.size()]
+            sizes += [] if output_splits else [output.numel() // self._size]
+            sizes += [] if input_splits else [tensor.numel() // self._size]
             is_even = self._choice.is_even_everywhere(sizes, tensor)
         else:
-            is_even = tensor.numel() == output.numel() and tensor.numel() % self.size() == 0
+            is_even = tensor.numel() == output.numel() and tensor.numel() % self._size == 0
         return self._collective(
             Wanted.of(Collective.ALLTOALL, tensor, is_even=is_even),
             lambda: calls.alltoall([output], [tensor]),
@@ -357,9 +358,9 @@ class TecclProcessGroup(dist.ProcessGroup):
         own, opts = _one(tensors), opts or dist.GatherOptions()
         outputs = _lists(output_lists) if output_lists else []
         return self._collective(
-            Wanted.of(Collective.GATHER, own, times=self.size(), root=opts.rootRank),
+            Wanted.of(Collective.GATHER, own, times=self._size, root=opts.rootRank),
             lambda: calls.gather(
-                outputs, own, root=opts.rootRank, rank=self.rank(), size=self.size()
+                outputs, own, root=opts.rootRank, rank=self._rank, size=self._size
             ),
             lambda written, read: self._inner.gather([written] if written else [], read, opts),
             [outputs, [own]],
@@ -371,9 +372,9 @@ class TecclProcessGroup(dist.ProcessGroup):
         output, opts = _one(outputs), opts or dist.ScatterOptions()
         inputs = _lists(input_lists) if input_lists else []
         return self._collective(
-            Wanted.of(Collective.SCATTER, output, times=self.size(), root=opts.rootRank),
+            Wanted.of(Collective.SCATTER, output, times=self._size, root=opts.rootRank),
             lambda: calls.scatter(
-                output, inputs, root=opts.rootRank, rank=self.rank(), size=self.size()
+                output, inputs, root=opts.rootRank, rank=self._rank, size=self._size
             ),
             lambda written, read: self._inner.scatter(written, [read] if read else [], opts),
             [[output], inputs],

@@ -19,7 +19,7 @@ from teccl.runtime.messages import active_ranks
 from teccl.runtime.report import Row, RunReport, Timing, slowest
 from teccl.schedule import Schedule
 from teccl.torch.calls import combiner
-from teccl.torch.engines import MessageEngine, PeerFailed, buffers_of
+from teccl.torch.engines import MessageEngine, PeerFailed
 from teccl.torch.faults import Faults
 from teccl.torch.plans import COLLECTIVES
 
@@ -185,8 +185,7 @@ class _Bench:
 
     def _run(self) -> None:
         send, recv = torch.from_numpy(self.send), torch.from_numpy(self.recv)
-        buffers = buffers_of(send, recv, self.scratch, send)
-        self.engine.run(self.wire, buffers, self.combine)
+        self.engine.run(self.wire, (send, recv, self.scratch), self.combine)
 
     def _other(self) -> None:
         if self.library is not None:

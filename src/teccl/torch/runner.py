@@ -12,10 +12,11 @@ from torch import Tensor
 
 from teccl.errors import RunError
 from teccl.torch.calls import Call
-from teccl.torch.engines import MessageEngine, PeerFailed, RoundEngine, buffers_of
+from teccl.torch.engines import MessageEngine, PeerFailed, RoundEngine
 from teccl.torch.faults import Faults
 from teccl.torch.plans import Entry
-from teccl.torch.works import CallWork, Worker
+from teccl.torch.turns import Turns
+from teccl.torch.works import CallWork
 
 Combine = Callable[..., Tensor]
 # Prepared programs that are kept: a training step uses a few dozen different sizes.
@@ -55,7 +56,7 @@ class Runner:
         self._rank, self._wires, self._faults = rank, dict(wires), faults
         self._below = tuple(below)
         self._lowering = lowering
-        self._worker = Worker("teccl")
+        self._turns = Turns("teccl")
         self._joined: set[str] = set()
         self._memory = torch.empty(0, dtype=torch.uint8)
         self._engines: OrderedDict[tuple[int, int, bool], Any] = OrderedDict()
@@ -73,18 +74,21 @@ class Runner:
         now
             Whether the caller waits for it anyway.
         """
-        device = call.tensor.device
-        work = CallWork(call.results, () if device.type == "cpu" else (device,))
-        if device.type == "cpu":
-
-            def make() -> None:
-                self._guarded(entry, call, combine, work)
-
-            self._worker.do(make, now=now)
-        else:
+        like = call.tensor
+        if not like.is_cpu:
             from teccl.torch.streams import run_on_stream
 
+            work = CallWork(call.results, (like.device,))
             run_on_stream(call, work, lambda: self._made(entry, call, combine))
+            return work
+        work = CallWork(call.results)
+        if now and self._turns.take():
+            try:
+                self._guarded(entry, call, combine, work)
+            finally:
+                self._turns.give()
+        else:
+            self._turns.queue(lambda: self._guarded(entry, call, combine, work))
         return work
 
     def _guarded(self, entry: Entry, call: Call, combine: Combine | None, work: CallWork) -> None:
@@ -102,22 +106,22 @@ class Runner:
             work.succeed()
 
     def _made(self, entry: Entry, call: Call, combine: Combine | None) -> None:
-        device = call.tensor.device.type
-        self._join(call.tensor)
-        engine = self._engine(entry, call.count, in_rounds=self._in_rounds(device))
-        send = call.send
+        like, send = call.tensor, call.send
+        device = "cpu" if like.is_cpu else like.device.type
+        if device != "cpu":
+            self._join(like)
+        engine = self._engine(entry, call.elements, in_rounds=self._in_rounds(device))
         aside = send.numel() if send is not None and call.is_staged else 0
-        with torch.no_grad():
-            room = self._room(engine.scratch + aside, call.tensor)
-            if send is not None and aside:
-                send = room[engine.scratch :].copy_(send)
-            buffers = buffers_of(send, call.recv, room[: engine.scratch], call.tensor)
-            engine.run(self._wires[device], buffers, combine)
-            call.finish()
+        room = self._room(engine.scratch + aside, like) if engine.scratch or aside else None
+        if send is not None and room is not None and aside:
+            send = room[engine.scratch :].copy_(send)
+        engine.run(self._wires[device], (send, call.recv, room), combine)
+        for target, source in call.copies:
+            target.copy_(source)
 
     def _room(self, count: int, like: Tensor) -> Tensor:
         """Return memory for a call: on a CPU, where calls follow each other, the same again."""
-        if like.device.type != "cpu":
+        if not like.is_cpu:
             return torch.empty(count, dtype=like.dtype, device=like.device)
         size = count * like.element_size()
         if self._memory.numel() < size:
@@ -127,7 +131,7 @@ class Runner:
     def _join(self, tensor: Tensor) -> None:
         """Let all ranks meet before the first round: NCCL wants all of them in its first call."""
         kind = tensor.device.type
-        if kind != "cpu" and kind not in self._joined:
+        if kind not in self._joined:
             self._joined.add(kind)
             self._wires[kind].allreduce([tensor.new_zeros(1)]).wait()
 
@@ -161,7 +165,7 @@ class Runner:
 
     def stop(self) -> None:
         """End after the calls under way."""
-        self._worker.stop(_STOP_S)
+        self._turns.stop(_STOP_S)
 
 
 def _close_gloo(wire: Any) -> None:

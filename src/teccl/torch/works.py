@@ -1,6 +1,5 @@
-"""Works: calls under way, what waits for them, and the thread that makes them one by one."""
+"""Works: calls under way, and what waits for them."""
 
-import queue
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -23,38 +22,64 @@ class Pending(Protocol):
 
 
 class CallWork(dist.Work):
-    """A call of this group; `wait` raises what went wrong."""
+    """A call of this group; `wait` raises what went wrong.
+
+    Most calls are over when the caller looks, so that an event to wait for and a future are made
+    only when they are asked for.
+    """
 
     def __init__(self, results: Sequence[object], devices: Sequence[torch.device] = ()) -> None:
         super().__init__()
-        self._results = list(results)
-        self._future: Any = torch.futures.Future(devices=list(devices))
-        self._done = threading.Event()
+        self._results, self._devices = results, devices
+        self._lock = threading.Lock()
+        self._is_done = False
+        self._done: threading.Event | None = None
+        self._future: Any = None
         self._pending: Pending | None = None
         self._problem: BaseException | None = None
 
     def succeed(self, pending: Pending | None = None) -> None:
         """Note that the call is done, but for what a device has still to do."""
         self._pending = pending
-        self._done.set()
-        self._future.set_result(self._results)
+        self._end()
 
     def fail(self, problem: BaseException) -> None:
         """Note what went wrong."""
         self._problem = problem
-        self._done.set()
-        self._future.set_exception(problem)
+        self._end()
+
+    def _end(self) -> None:
+        with self._lock:
+            self._is_done = True
+        if self._done is not None:
+            self._done.set()
+        if self._future is not None:
+            self._complete(self._future)
+
+    def _complete(self, future: Any) -> None:
+        if self._problem is None:
+            future.set_result(list(self._results))
+        else:
+            future.set_exception(self._problem)
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for the call; zero and None are without limit."""
-        seconds = None if timeout is None or timeout <= timedelta(0) else timeout.total_seconds()
-        if not self._done.wait(seconds):
-            raise RunError(f"the call did not end within {seconds:g} s; wait longer")
+        if not self._is_done:
+            self._wait_for_end(timeout)
         if self._problem is not None:
             raise self._problem
         if self._pending is not None:
             self._pending.synchronize()
         return True
+
+    def _wait_for_end(self, timeout: timedelta | None) -> None:
+        seconds = None if timeout is None or timeout <= timedelta(0) else timeout.total_seconds()
+        with self._lock:
+            if self._is_done:
+                return
+            self._done = self._done or threading.Event()
+        if not self._done.wait(seconds):
+            raise RunError(f"the call did not end within {seconds:g} s; wait longer")
 
     def synchronize(self) -> None:
         """Wait for the call."""
@@ -62,7 +87,7 @@ class CallWork(dist.Work):
 
     def is_completed(self) -> bool:
         """Whether the call has ended, well or not."""
-        return self._done.is_set() and (self._pending is None or self._pending.is_done())
+        return self._is_done and (self._pending is None or self._pending.is_done())
 
     def is_success(self) -> bool:
         """Whether the call has ended well."""
@@ -74,10 +99,17 @@ class CallWork(dist.Work):
 
     def result(self) -> list[object]:
         """The tensors that the call wrote."""
-        return self._results
+        return list(self._results)
 
     def get_future(self) -> Any:
         """Return a future of the tensors that the call writes."""
+        with self._lock:
+            is_new = self._future is None
+            if is_new:
+                self._future = torch.futures.Future(devices=list(self._devices))
+            is_late = is_new and self._is_done
+        if is_late:
+            self._complete(self._future)
         return self._future
 
 
@@ -164,54 +196,3 @@ class JoinedWork(dist.Work):
             return [tensor for future in done.value() for tensor in future.value()]
 
         return torch.futures.collect_all([work.get_future() for work in self._works]).then(together)
-
-
-class Worker:
-    """Makes calls in the order they were given, on a thread of its own or on the caller's."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._lock = threading.Lock()
-        self._pending = 0
-        self._idle = threading.Condition(self._lock)
-        self._turn = threading.Lock()
-        self._thread: threading.Thread | None = None
-
-    def do(self, call: Callable[[], None], *, now: bool) -> None:
-        """Make a call after all before it; on this thread if `now` and there are none."""
-        with self._lock:
-            mine = now and self._pending == 0
-            self._pending += 1
-            if mine:
-                # Nothing is under way, so the turn is free.
-                self._turn.acquire()
-        if mine:
-            self._make(call)
-            return
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
-            self._thread.start()
-        self._queue.put(call)
-
-    def _make(self, call: Callable[[], None]) -> None:
-        try:
-            call()
-        finally:
-            self._turn.release()
-            with self._lock:
-                self._pending -= 1
-                self._idle.notify_all()
-
-    def _serve(self) -> None:
-        while (call := self._queue.get()) is not None:
-            self._turn.acquire()
-            self._make(call)
-
-    def stop(self, timeout_s: float) -> None:
-        """Wait for calls under way and end the thread."""
-        with self._lock:
-            self._idle.wait_for(lambda: self._pending == 0, timeout_s)
-        self._queue.put(None)
-        if self._thread is not None:
-            self._thread.join(timeout_s)

@@ -89,6 +89,31 @@ def calls_overlap_in_order() -> None:
         assert tensors[i].eq(size * i + sum(range(size))).all()
 
 
+def options_may_be_left_out() -> None:
+    world, one = dist.group.WORLD, torch.full((3,), float(rank))
+    total, every = torch.full((3,), float(sum(range(size)))), torch.empty(size * 3)
+    whose = torch.arange(size).repeat_interleave(3)
+    for name in ("_allgather_base", "all_gather_single"):
+        getattr(world, name)(every.zero_(), one).wait()
+        assert every.eq(whose).all()
+    parts = [torch.empty(3) for _ in range(size)]
+    world.allgather([parts], [one]).wait()
+    assert torch.cat(parts).eq(whose).all()
+    for name in ("_reduce_scatter_base", "reduce_scatter_single"):
+        out = torch.empty(3)
+        getattr(world, name)(out, one.repeat(size)).wait()
+        assert out.eq(total).all()
+    for name in ("alltoall_base", "all_to_all_single"):
+        getattr(world, name)(every.zero_(), one.repeat(size), [], []).wait()
+        assert every.eq(whose).all()
+    tensor = one.clone()
+    world.allreduce([tensor]).wait()
+    assert tensor.eq(total).all()
+    world.broadcast([tensor.fill_(rank)]).wait()
+    assert tensor.eq(0).all()
+    world.barrier().wait()
+
+
 def objects_travel() -> None:
     every = [None] * size
     dist.all_gather_object(every, {"rank": rank})
@@ -148,7 +173,12 @@ def explanations_are_tables() -> None:
 CHECKS = (
     *(plan_covers_its_sizes, larger_sizes_are_synthesised, equal_sizes_share_a_synthesis),
     *(sub_groups_have_schedules_of_their_own, averages_are_passed_on, futures_have_callbacks),
-    *(calls_overlap_in_order, objects_travel, gradients_flow_through_leaves),
+    *(
+        calls_overlap_in_order,
+        options_may_be_left_out,
+        objects_travel,
+        gradients_flow_through_leaves,
+    ),
     *(tensor_parallel_layers_train, strict_groups_refuse_the_inner_one),
     *(wrong_options_are_refused, explanations_are_tables),
 )
