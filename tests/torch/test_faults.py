@@ -100,6 +100,20 @@ def test_a_rank_that_does_not_call_is_named(refused):
     assert "failed before" in refused[0]["again"]
 
 
+@needs_torch()
+@pytest.mark.parametrize("moment", ["before", pytest.param("after", marks=pytest.mark.slow)])
+def test_a_rank_that_dies_at_the_start_is_named(moment, tmp_path):
+    """Before or after all have agreed, the others do not start and say why."""
+    script = ROOT / "tests" / "torch" / "programs" / "starter.py"
+    with Ranks(script, 3, tmp_path, moment) as ranks:
+        ended = ranks.wait()
+    assert ended[1].code == 9
+    for rank in (0, 2):
+        assert ended[rank].code == 7, ended[rank].err[-2000:]
+        assert "rank 1" in ended[rank].out
+        assert "RunError" in ended[rank].out
+
+
 def free_port() -> int:
     """A port that nobody uses."""
     with socket.socket() as found:

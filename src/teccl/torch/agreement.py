@@ -37,7 +37,7 @@ def agree(
     said = json.dumps({"problem": None if problem is None else str(problem), "mine": mine})
     if rank == 0:
         store.set("agree/first", said)
-    first = json.loads(_wait(store, "agree/first", timeout, ranks))
+    first = json.loads(_wait(store, "agree/first", timeout, {"agree/first": ranks[0]}))
     fault = None if problem is None else str(problem)
     if fault is None and first["problem"] is None:
         different = [name for name, value in mine.items() if first["mine"].get(name) != value]
@@ -50,22 +50,36 @@ def agree(
             )
     if fault is not None:
         store.set("agree/fault", fault)
+    store.set(f"agree/told/{rank}", "told")
     if store.add("agree/count", 1) == len(ranks):
         store.set("agree/done", "done")
-    _wait(store, "agree/done", timeout, ranks)
+    _wait(store, "agree/done", timeout, {f"agree/told/{i}": each for i, each in enumerate(ranks)})
     if problem is not None:
         raise problem
     if store.check(["agree/fault"]):
         raise RunError(f"the process group cannot start: {store.get('agree/fault').decode()}")
 
 
-def _wait(store: Any, key: str, timeout: timedelta, ranks: tuple[int, ...]) -> str:
+def _wait(store: Any, key: str, timeout: timedelta, signs: dict[str, int]) -> str:
+    """Return what a key holds once it is there.
+
+    Parameters
+    ----------
+    signs
+        Ranks of the world by the key that each sets when it comes so far.
+
+    Raises
+    ------
+    RunError
+        If it is not there in time; says which ranks did not come so far.
+    """
     try:
         store.wait([key], timeout)
     except RuntimeError:
+        late = [str(rank) for sign, rank in signs.items() if not store.check([sign])]
         raise RunError(
-            f"not all of {len(ranks)} ranks started within {timeout.total_seconds():g} s; "
-            "look whether one died, or give a longer timeout"
+            f"rank {' and '.join(late) or 'unknown'} did not start within "
+            f"{timeout.total_seconds():g} s; look whether it died, or give a longer timeout"
         ) from None
     answer: str = store.get(key).decode()
     return answer

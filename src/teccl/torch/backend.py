@@ -4,7 +4,7 @@ import hashlib
 import json
 import weakref
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -64,9 +64,52 @@ def create(given: Any, options: Any) -> TecclProcessGroup:
     ranks = tuple(given.global_ranks_in_group) or tuple(range(size))
     timeout, store = given.timeout, given.store
     chosen = _options(options)
-    problem: TecclError | None = None
-    plans = Plans()
+    what = _read(chosen, rank, size)
+    mine = {
+        "version of teccl": __version__,
+        "version of torch": torch.__version__,
+        "plan": what.plans.digest,
+        "topology": _digest(what.topology),
+        "option": f"{chosen.effort} {chosen.strict} {chosen.lowering}",
+    }
+    agree(store, rank, ranks, mine, problem=what.problem, timeout=timeout)
+    faults = Faults(store, rank, ranks, timeout.total_seconds())
+    try:
+        backends = _backends(store, rank, size, timeout)
+        inner = _plain_group(store, rank, size, backends)
+        # A wire of its own, so that tags of schedules never meet those of the user.
+        wire = _gloo(dist.PrefixStore("wire/", store), rank, size, timeout)
+    except RuntimeError as reason:
+        raise faults.of(reason, None, "the start of the process group") from None
+    wires = {**backends, "cpu": wire}
+    synthesis = None
+    if what.topology is not None:
+        synthesis = Synthesis(
+            what.topology, ranks, rank, store, effort=chosen.effort, timeout=timeout
+        )
+    choice = Choice(
+        what.plans, synthesis, ranks=ranks, inner=inner, devices=list(wires), strict=chosen.strict
+    )
+    below = list(backends.values())
+    runner = Runner(rank, wires, faults, below=below, lowering=chosen.lowering)
+    group = TecclProcessGroup(rank, size, inner=inner, choice=choice, runner=runner, faults=faults)
+    for device, backend in backends.items():
+        # What torch asks of a back end directly, such as whether it splits, is the inner one's.
+        group._register_backend(torch.device(device), _type_of(device), backend)  # noqa: SLF001
+    _groups[:] = [*(each for each in _groups if each() is not None), weakref.ref(group)]
+    return group
+
+
+class _Given(NamedTuple):
+    """What a rank could read, and what it could not."""
+
+    plans: Plans = Plans()
     topology: Topology | None = None
+    problem: TecclError | None = None
+
+
+def _read(chosen: Options, rank: int, size: int) -> _Given:
+    """Read what the options name; the first rank judges it for all."""
     try:
         plans = read_plans(chosen.folders)
         world = dist.get_world_size() if dist.is_initialized() else size
@@ -75,44 +118,8 @@ def create(given: Any, options: Any) -> TecclProcessGroup:
         if rank == 0:
             _verify(plans)
     except TecclError as found:
-        problem = found
-    mine = {
-        "version of teccl": __version__,
-        "version of torch": torch.__version__,
-        "plan": plans.digest,
-        "topology": _digest(topology),
-        "option": f"{chosen.effort} {chosen.strict} {chosen.lowering}",
-    }
-    agree(store, rank, ranks, mine, problem=problem, timeout=timeout)
-    faults = Faults(store, rank, ranks, timeout.total_seconds())
-    backends = _backends(store, rank, size, timeout)
-    inner = _plain_group(store, rank, size, backends)
-    wires = dict(backends)
-    # A wire of its own, so that tags of schedules never meet those of the user.
-    wires["cpu"] = _gloo(dist.PrefixStore("wire/", store), rank, size, timeout)
-    synthesis = None
-    if topology is not None:
-        synthesis = Synthesis(topology, ranks, rank, store, effort=chosen.effort, timeout=timeout)
-    group = TecclProcessGroup(
-        rank,
-        size,
-        inner=inner,
-        choice=Choice(
-            plans,
-            synthesis,
-            ranks=ranks,
-            inner=inner,
-            devices=list(wires),
-            strict=chosen.strict,
-        ),
-        runner=Runner(rank, wires, faults, below=list(backends.values()), lowering=chosen.lowering),
-        faults=faults,
-    )
-    for device, backend in backends.items():
-        # What torch asks of a back end directly, such as whether it splits, is the inner one's.
-        group._register_backend(torch.device(device), _type_of(device), backend)  # noqa: SLF001
-    _groups[:] = [*(each for each in _groups if each() is not None), weakref.ref(group)]
-    return group
+        return _Given(problem=found)
+    return _Given(plans=plans, topology=topology)
 
 
 def _options(options: Any) -> Options:
