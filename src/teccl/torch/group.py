@@ -61,6 +61,11 @@ class TecclProcessGroup(dist.ProcessGroup):
         """Take the name that torch gives."""
         self._name = name
 
+    def _set_group_name(self, name: str) -> None:
+        """Take the name, also before torch 2.6, whose own method does not ask this class."""
+        self.setGroupName(name)
+        super()._set_group_name(name)
+
     def getGroupName(self) -> str:  # noqa: N802
         """Name of the group."""
         return self._name
@@ -68,6 +73,11 @@ class TecclProcessGroup(dist.ProcessGroup):
     def setGroupDesc(self, desc: str) -> None:  # noqa: N802
         """Take the description that torch gives."""
         self._desc = desc
+
+    def _set_group_desc(self, desc: str) -> None:
+        """Take the description, as `_set_group_name` the name."""
+        self.setGroupDesc(desc)
+        super()._set_group_desc(desc)
 
     def getGroupDesc(self) -> str:  # noqa: N802
         """Description of the group."""
@@ -115,6 +125,12 @@ class TecclProcessGroup(dist.ProcessGroup):
         self._book.add(name, size, "schedule", found.entry.name)
         now = not getattr(opts, "asyncOp", True)
         return self._runner.run(found.entry, build(), found.combine, now=now)
+
+    def _wanted(
+        self, collective: Collective, part: Tensor, is_even: bool, op: object | None = None
+    ) -> Wanted:
+        """Describe a call by the part of one rank."""
+        return Wanted.of(collective, part, times=self._size, op=op, is_even=is_even)
 
     def _inner_collective(
         self, inner: Callable[..., Any], tensors: Sequence[Sequence[Tensor]], what: str
@@ -198,12 +214,7 @@ class TecclProcessGroup(dist.ProcessGroup):
         outputs, own = _lists(output_lists), _one(tensors)
         opts = opts or dist.distributed_c10d.AllgatherOptions()
         return self._collective(
-            Wanted.of(
-                Collective.ALLGATHER,
-                own,
-                times=self._size,
-                is_even=_are_like(outputs, own) and len(outputs) == self._size,
-            ),
+            self._wanted(Collective.ALLGATHER, own, _are_parts(outputs, own, self._size)),
             lambda: calls.allgather(outputs, own, rank=self._rank),
             lambda written, read: self._inner.allgather([written], read, opts),
             [outputs, [own]],
@@ -214,12 +225,7 @@ class TecclProcessGroup(dist.ProcessGroup):
         """Make an all_gather into one tensor."""
         opts = opts or dist.distributed_c10d.AllgatherOptions()
         return self._collective(
-            Wanted.of(
-                Collective.ALLGATHER,
-                own,
-                times=self._size,
-                is_even=output.numel() == own.numel() * self._size and output.dtype == own.dtype,
-            ),
+            self._wanted(Collective.ALLGATHER, own, _is_split(output, own, self._size)),
             lambda: calls.allgather([output], own, rank=self._rank),
             lambda written, read: self._inner._allgather_base(  # noqa: SLF001
                 written[0], read[0], opts
@@ -234,18 +240,14 @@ class TecclProcessGroup(dist.ProcessGroup):
         self, output_lists: Sequence[Sequence[Tensor]], tensors: Sequence[Tensor], opts: Any = None
     ) -> Any:
         """Make all_gathers of several tensors into lists, one list for each rank."""
-        works = [
-            self.allgather([[outputs[i] for outputs in output_lists]], [tensor], opts)
-            for i, tensor in enumerate(tensors)
-        ]
-        return JoinedWork(works)
+        by_tensor = [[list(outputs)] for outputs in zip(*output_lists, strict=True)]
+        return _each(self.allgather, by_tensor, [[tensor] for tensor in tensors], opts)
 
     def all_gather_single_coalesced(
         self, outputs: Sequence[Tensor], tensors: Sequence[Tensor], opts: Any = None
     ) -> Any:
         """Make all_gathers of several tensors, each into one."""
-        pairs = zip(outputs, tensors, strict=True)
-        return JoinedWork([self.all_gather_single(out, own, opts) for out, own in pairs])
+        return _each(self.all_gather_single, outputs, tensors, opts)
 
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
@@ -256,12 +258,11 @@ class TecclProcessGroup(dist.ProcessGroup):
         output, inputs = _one(outputs), _lists(input_lists)
         opts = opts or dist.ReduceScatterOptions()
         return self._collective(
-            Wanted.of(
+            self._wanted(
                 Collective.REDUCESCATTER,
                 output,
-                times=self._size,
+                _are_parts(inputs, output, self._size),
                 op=opts.reduceOp,
-                is_even=_are_like(inputs, output) and len(inputs) == self._size,
             ),
             lambda: calls.reduce_scatter(output, inputs, opts.reduceOp),
             lambda written, read: self._inner.reduce_scatter(written, [read], opts),
@@ -273,13 +274,11 @@ class TecclProcessGroup(dist.ProcessGroup):
         """Make a reduce_scatter of one tensor."""
         opts = opts or dist.ReduceScatterOptions()
         return self._collective(
-            Wanted.of(
+            self._wanted(
                 Collective.REDUCESCATTER,
                 output,
-                times=self._size,
+                _is_split(tensor, output, self._size),
                 op=opts.reduceOp,
-                is_even=tensor.numel() == output.numel() * self._size
-                and tensor.dtype == output.dtype,
             ),
             lambda: calls.reduce_scatter(output, [tensor], opts.reduceOp),
             lambda written, read: self._inner._reduce_scatter_base(  # noqa: SLF001
@@ -295,8 +294,7 @@ class TecclProcessGroup(dist.ProcessGroup):
         self, outputs: Sequence[Tensor], tensors: Sequence[Tensor], opts: Any = None
     ) -> Any:
         """Make reduce_scatters of several tensors."""
-        pairs = zip(outputs, tensors, strict=True)
-        return JoinedWork([self.reduce_scatter_single(out, each, opts) for out, each in pairs])
+        return _each(self.reduce_scatter_single, outputs, tensors, opts)
 
     reduce_scatter_tensor_coalesced = reduce_scatter_single_coalesced
 
@@ -309,11 +307,10 @@ class TecclProcessGroup(dist.ProcessGroup):
         opts = opts or dist.AllToAllOptions()
         sizes = [tensor.numel() for tensor in (*outputs, *inputs)]
         return self._collective(
-            Wanted.of(
+            self._wanted(
                 Collective.ALLTOALL,
                 inputs[0],
-                times=self._size,
-                is_even=self._choice.is_even_everywhere(sizes, inputs[0]),
+                self._choice.is_even_everywhere(sizes, inputs[0]),
             ),
             lambda: calls.alltoall(outputs, inputs),
             lambda written, read: self._inner.alltoall(written, read, opts),
@@ -426,5 +423,21 @@ def _lists(tensors: Any) -> list[Tensor]:
     return list(tensors if isinstance(tensors[0], Tensor) else tensors[0])
 
 
-def _are_like(tensors: Sequence[Tensor], one: Tensor) -> bool:
-    return all(t.numel() == one.numel() and t.dtype == one.dtype for t in tensors)
+def _are_parts(tensors: Sequence[Tensor], one: Tensor, size: int) -> bool:
+    """Whether there is a tensor like one for each rank."""
+    return len(tensors) == size and all(
+        t.numel() == one.numel() and t.dtype == one.dtype for t in tensors
+    )
+
+
+def _is_split(whole: Tensor, part: Tensor, size: int) -> bool:
+    """Whether a tensor has a part like another for each rank."""
+    return whole.numel() == part.numel() * size and whole.dtype == part.dtype
+
+
+def _each(
+    call: Callable[..., Any], outputs: Sequence[Any], inputs: Sequence[Any], opts: Any
+) -> JoinedWork:
+    """Make a call for each output and its input, as one."""
+    pairs = zip(outputs, inputs, strict=True)
+    return JoinedWork([call(output, each, opts) for output, each in pairs])

@@ -21,7 +21,25 @@ class Pending(Protocol):
         """Whether the device has done it."""
 
 
-class CallWork(dist.Work):
+# Before version 2.7, torch forgot the Python part of a work that only C++ still held, and then
+# waited for ever. There, works are kept until somebody has waited for them.
+_KEPT: set[dist.Work] | None = set() if torch.__version__ < "2.7" else None
+
+
+class _Kept(dist.Work):
+    """A work that lives until it is waited for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if _KEPT is not None:
+            _KEPT.add(self)
+
+    def _let_go(self) -> None:
+        if _KEPT is not None:
+            _KEPT.discard(self)
+
+
+class CallWork(_Kept):
     """A call of this group; `wait` raises what went wrong.
 
     Most calls are over when the caller looks, so that an event to wait for and a future are made
@@ -66,6 +84,7 @@ class CallWork(dist.Work):
         """Wait for the call; zero and None are without limit."""
         if not self._is_done:
             self._wait_for_end(timeout)
+        self._let_go()
         if self._problem is not None:
             raise self._problem
         if self._pending is not None:
@@ -103,6 +122,7 @@ class CallWork(dist.Work):
 
     def get_future(self) -> Any:
         """Return a future of the tensors that the call writes."""
+        self._let_go()
         with self._lock:
             is_new = self._future is None
             if is_new:
@@ -113,7 +133,7 @@ class CallWork(dist.Work):
         return self._future
 
 
-class InnerWork(dist.Work):
+class InnerWork(_Kept):
     """A call of the inner group, whose errors name the rank that caused them."""
 
     def __init__(self, work: Any, name: Callable[[BaseException], BaseException]) -> None:
@@ -122,6 +142,7 @@ class InnerWork(dist.Work):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for the call."""
+        self._let_go()
         try:
             done = self._work.wait() if timeout is None else self._work.wait(timeout)
         except RuntimeError as reason:
@@ -130,6 +151,7 @@ class InnerWork(dist.Work):
 
     def synchronize(self) -> None:
         """Wait for the call, or let the current stream wait."""
+        self._let_go()
         self._work.synchronize()
 
     def is_completed(self) -> bool:
@@ -157,10 +179,11 @@ class InnerWork(dist.Work):
 
     def get_future(self) -> Any:
         """Return the call's future."""
+        self._let_go()
         return self._work.get_future()
 
 
-class JoinedWork(dist.Work):
+class JoinedWork(_Kept):
     """Several calls as one."""
 
     def __init__(self, works: Sequence[Any]) -> None:
@@ -169,6 +192,7 @@ class JoinedWork(dist.Work):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for all calls."""
+        self._let_go()
         for work in self._works:
             if timeout is None:
                 work.wait()
@@ -178,6 +202,7 @@ class JoinedWork(dist.Work):
 
     def synchronize(self) -> None:
         """Wait for all calls."""
+        self._let_go()
         for work in self._works:
             work.synchronize()
 
@@ -191,6 +216,7 @@ class JoinedWork(dist.Work):
 
     def get_future(self) -> Any:
         """Return a future of what all calls write, one after the other."""
+        self._let_go()
 
         def together(done: Any) -> list[object]:
             return [tensor for future in done.value() for tensor in future.value()]

@@ -248,6 +248,10 @@ def same_everywhere(tensor: torch.Tensor, gloo) -> bool:
 def check(seed: int, rank: int, size: int, group, gloo) -> None:
     """Make one call on a group and on gloo and compare."""
     case = Case(seed, rank, size)
+    is_lacking = "reduce_scatter" in case.form or case.form == "all_to_all"
+    if torch.__version__ < "2.10" and is_lacking:
+        # Gloo had none, or took every operation for a sum, so that it cannot tell what is right.
+        return
     found = FORMS[case.form](Case(seed, rank, size), group)
     wanted = FORMS[case.form](Case(seed, rank, size, is_dense=True), gloo)
     assert len(found) == len(wanted)
