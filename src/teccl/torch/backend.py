@@ -93,9 +93,8 @@ def create(given: Any, options: Any) -> TecclProcessGroup:
     below = list(backends.values())
     runner = Runner(rank, wires, faults, below=below, lowering=chosen.lowering)
     group = TecclProcessGroup(rank, size, inner=inner, choice=choice, runner=runner, faults=faults)
-    for device, backend in backends.items():
-        # What torch asks of a back end directly, such as whether it splits, is the inner one's.
-        group._register_backend(torch.device(device), _type_of(device), backend)  # noqa: SLF001
+    # What torch asks of a back end directly, such as whether it splits, is the inner one's.
+    _attach(group, backends)
     _groups[:] = [*(each for each in _groups if each() is not None), weakref.ref(group)]
     return group
 
@@ -201,9 +200,14 @@ def _plain_group(store: Any, rank: int, size: int, backends: dict[str, Any]) -> 
     except TypeError:
         # Before torch 2.6 a group had options of its own.
         group = dist.ProcessGroup(inside, rank, size, dist.ProcessGroup.Options("gloo"))
-    first = next(reversed(backends))
+    _attach(group, backends)
+    return group
+
+
+def _attach(group: Any, backends: dict[str, Any]) -> None:
+    """Give a group its back ends; torch takes the last for what has no device."""
+    last = next(reversed(backends))
     if hasattr(group, "_set_default_backend"):
-        group._set_default_backend(_type_of(first))  # noqa: SLF001
+        group._set_default_backend(_type_of(last))  # noqa: SLF001
     for device, backend in backends.items():
         group._register_backend(torch.device(device), _type_of(device), backend)  # noqa: SLF001
-    return group
