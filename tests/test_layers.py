@@ -12,7 +12,7 @@ import teccl
 ROOT = Path(teccl.__file__).parent
 # Lowest first. A module may import its own layer and those before it.
 LAYERS = [
-    {"errors", "_arrays", "_collect", "_graphs", "_parallel", "_suggest", "_version"},
+    {"errors", "_arrays", "_collect", "_graphs", "_numba", "_parallel", "_suggest", "_version"},
     {"linear_model"},
     {"units"},
     {"_files"},

@@ -389,6 +389,17 @@ def test_internal_error(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "TECCL_DEBUG=1" in outcome.err
 
 
+@pytest.mark.parametrize("value", ["0", "-1", "many", ""])
+def test_a_number_of_threads_that_numba_does_not_take_is_refused(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    """The variable is named before numba stumbles over it."""
+    monkeypatch.setenv("NUMBA_NUM_THREADS", value)
+    outcome = run("solve", "ring:gpus=4", "allgather", "--size", "1MB")
+    assert_refused(outcome)
+    assert "NUMBA_NUM_THREADS" in outcome.err
+
+
 @pytest.mark.parametrize("way", ["option", "environment"])
 def test_debug_shows_the_traceback(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """On request an error comes with its traceback."""

@@ -5,6 +5,7 @@ from tests.construct.networks import random_problem
 from tests.construct.small import best_plan, make_instance, verified
 from tests.construct.test_insertion import last_plan
 
+from teccl.construct import recreate as recreating
 from teccl.construct.insertion import refusal
 from teccl.construct.instance import Instance
 from teccl.construct.recreate import recreate
@@ -89,3 +90,18 @@ def test_symmetric_plans_are_improved_in_the_quotient() -> None:
     assert found.finish <= plan.finish
     assert len(found.shifts) == len(plan.shifts)
     assert simulate(verified(made, found)).finish_ps <= found.finish
+
+
+def test_slices_of_the_work_are_one_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asking again and again whether to go on changes nothing but when it ends."""
+    made = make_instance("dgx1", "alltoall", "64KB")
+    plan = last_plan(made)
+    whole = recreate(made, plan, target=0, seed=3, budget=10**6)
+    monkeypatch.setattr(recreating, "SLICE", 10**5)
+    asked: list[int] = []
+    parts = recreate(
+        made, plan, target=0, seed=3, budget=10**6, is_over=lambda: bool(asked.append(1))
+    )
+    assert whole.rows.tolist() == parts.rows.tolist()
+    assert len(asked) >= 10
+    assert recreate(made, plan, target=0, seed=3, budget=10**6, is_over=lambda: True) is plan

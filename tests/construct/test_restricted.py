@@ -1,5 +1,8 @@
 """Problems with fewer freedoms: nothing waits under a buffer of zero, and nothing is copied."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 from tests.construct.small import best_plan, make_instance, verified
@@ -117,3 +120,23 @@ def test_sums_for_one_gpu_need_no_copies(collective: str) -> None:
     )
     assert bound.verified
     assert bound.finish_ps == free.finish_ps
+
+
+def test_nothing_waits_on_a_grid_whose_rates_change(tmp_path: Path) -> None:
+    """Whole ways are placed again in physical time, where other rates let legs overtake."""
+    links = [(2, 3, "10GB/s"), (3, 1, "3.3GB/s"), (1, 0, "10GB/s"), (0, 5, "25GB/s")]
+    document = {
+        "nodes": 6,
+        "links": [
+            {"src": a, "dst": b, "bandwidth": rate, "bidirectional": True} for a, b, rate in links
+        ],
+    }
+    slow = {"src": 5, "dst": 4, "bandwidth": "10GB/s", "bidirectional": True}
+    document["links"].append({**slow, "profile": [["1us", "25GB/s"], ["100us", "7GB/s"]]})
+    path = tmp_path / "network.json"
+    path.write_text(json.dumps(document))
+    pairs = {(0, 2): "4KiB", (4, 3): "1000B", (5, 2): "1/3KB", (5, 3): "4KiB"}
+    matrix = [[pairs.get((i, j), "0") for j in range(6)] for i in range(6)]
+    (tmp_path / "demand.json").write_text(json.dumps({"matrix": matrix}))
+    result = solve(path, demand=tmp_path / "demand.json", grid=True, buffer=2, effort="quick")
+    assert result.verified

@@ -208,3 +208,13 @@ def test_the_one_shot_objective_prefers_early_reading():
     result = ask(problem, "lp", horizon=7, objective=Objective.PAPER)
     assert result.epochs == 2
     assert result.verified
+
+
+def test_a_demand_that_is_rounding_to_a_solver_is_delivered():
+    """One byte beside a megabyte takes the quickest way, alone or beside others of its source."""
+    matrices = ([[0, 0, 0], [0, 0, 0], [10**6, 1, 0]], [[0, 1, 0], [0, 0, 0], [10**6, 0, 0]])
+    for matrix in matrices:
+        rows = tuple(tuple(Fraction(cell) for cell in row) for row in matrix)
+        demand = Demand(tenants=(Tenant(collective=Collective.ALLTOALLV, matrix=rows),))
+        result = teccl.solve(network([(2, 0), (0, 1)]), demand=demand, method="lp")
+        assert result.verified

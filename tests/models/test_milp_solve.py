@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from tests.models.asking import chunks, network
 from tests.solvers.test_process import children
 
 import teccl
@@ -165,3 +166,23 @@ def test_options_reach_the_model(options, epochs):
     )
     assert result.epochs == epochs
     assert result.verified
+
+
+@pytest.mark.parametrize("options", [{}, {"warm_start": False}, {"objective": "paper"}])
+def test_what_is_where_it_is_wanted_takes_no_epoch(options):
+    """A chunk whose only destination is its source needs no send, across switches too."""
+    topology = network([(0, 2), (2, 0), (2, 3), (3, 2), (3, 1), (1, 3)], switches=(2, 3))
+    result = teccl.solve(topology, demand=chunks(([0], [0])), method="milp", **options)
+    assert (result.num_sends, result.epochs, result.verified) == (0, 0, True)
+
+
+def test_a_model_that_takes_longer_to_build_than_the_limit_is_not_begun():
+    """Hundreds of thousands of epochs are no matter of a second; the start is handed out."""
+    result = gather(epoch="20ps", time_limit="1s")
+    assert (result.status, result.method) == (Status.TIME_LIMIT, "construct")
+
+
+def test_exact_models_want_a_number_of_chunks():
+    """A schedule with other chunks is no start for a model, and its epochs are no bound."""
+    with pytest.raises(MethodError, match="--chunks N"):
+        teccl.solve("dgx1", "allgather", size="1MB", method="milp", chunks="auto")

@@ -235,3 +235,18 @@ def test_branches_before_a_merge_carry_their_own_value():
     only = task(topology, wants(([0, 1], [2, 3], True)))
     found = verify(plan(only, *rows))
     assert [v.detail.split(": ")[1] for v in found] == ["c ends with 1 of 2 contributions"]
+
+
+def test_without_copies_what_was_received_is_used_once():
+    """A GPU that keeps a sum must not send it, and none sends the same one twice."""
+    problem = task(FULL, SUM_EVERYWHERE, copy=False)
+    twice = [add("a>b", 0), add("b>c", 1), store("c>b", 2), store("c>a", 2)]
+    assert kinds(plan(problem, *twice)) == {"gpu-copy"}
+    each = [add(f"{a}>{b}", 0) for a in "abc" for b in "abc" if a != b]
+    assert kinds(plan(problem, *each)) == set()
+
+
+def test_without_copies_a_partial_sum_goes_on_once():
+    """Relays of a tree of sums pass on what they received, which is no copy."""
+    problem = task(FULL, SUM_AT_C, copy=False)
+    assert kinds(plan(problem, add("a>b", 0), add("b>c", 1))) == set()

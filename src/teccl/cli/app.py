@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from teccl import __version__
+from teccl._numba import check_environment
 from teccl.cli.errors import ExitCode, UsageError, print_error, report
 from teccl.cli.groups import CONTEXT_SETTINGS, CommandGroup, require_command
 
@@ -25,6 +26,7 @@ def run(arguments: list[str]) -> int:
     settings = Settings(debug=os.environ.get("TECCL_DEBUG", "") not in ("", "0"))
     _accept_any_text()
     try:
+        check_environment()
         if not {"--show-completion", "--install-completion"}.isdisjoint(arguments):
             _check_shell()
         command = typer.main.get_command(build_app())

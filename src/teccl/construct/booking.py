@@ -148,12 +148,19 @@ class Booking:
         now = self.available(chunk, legs[0].src) if earliest is None else earliest
         for position, leg in enumerate(legs):
             joins = reduce and position == len(legs) - 1
-            now = self._book(chunk, leg, now, reduce=joins)
+            (now,) = self._book(chunk, (leg,), now, reduce=joins)
             if joins:
                 self._note_contribution(chunk, leg.dst, now)
             elif not reduce:
                 self._note_copy(chunk, leg.dst, now)
         return now
+
+    def carry_whole(self, chunk: int, route: Route) -> None:
+        """Book a copy along a route on which it waits nowhere."""
+        legs = self.legs(route)
+        arrivals = self._book(chunk, legs, self.available(chunk, legs[0].src), reduce=False)
+        for leg, arrival in zip(legs, arrivals, strict=True):
+            self._note_copy(chunk, leg.dst, arrival)
 
     def deliver(self, chunk: int, route: Route) -> None:
         """Book a copy along the part of a route that lies after the last GPU that received one.
@@ -207,23 +214,37 @@ class Booking:
         self._held[key] = time if replaces else min(time, self._held.get(key, time))
         self._copied.add(key)
 
-    def _book(self, chunk: int, leg: Leg, earliest: int, *, reduce: bool) -> int:
-        """Book one leg and return its arrival."""
-        size, start = self._size[chunk], earliest
+    def _book(
+        self, chunk: int, legs: Sequence[Leg], earliest: int, *, reduce: bool
+    ) -> tuple[int, ...]:
+        """Book legs that follow each other at once, and return their arrivals."""
+        start = earliest
         while True:
-            timing = self._timing(leg.links, size, start)
-            rate, later = timing.rate, start
-            for calendar, offset, length in timing.uses:
-                later = calendar.first_free(later + offset, length, rate) - offset
+            body = self._body(chunk, legs, start)
+            later = start
+            for begin, timing in body:
+                for calendar, offset, length in timing.uses:
+                    shift = begin - start + offset
+                    later = calendar.first_free(later + shift, length, timing.rate) - shift
             if later == start:
                 break
             start = later
-        for calendar, offset, length in timing.uses:
-            calendar.add(start + offset, length, rate)
-        for link, offset in timing.hops:
-            self._rows.append((chunk, link, self._transfers, 0, start + offset, reduce))
-        self._transfers += 1
-        return start + timing.travel
+        for begin, timing in body:
+            for calendar, offset, length in timing.uses:
+                calendar.add(begin + offset, length, timing.rate)
+            for link, offset in timing.hops:
+                self._rows.append((chunk, link, self._transfers, 0, begin + offset, reduce))
+            self._transfers += 1
+        return tuple(begin + timing.travel for begin, timing in body)
+
+    def _body(self, chunk: int, legs: Sequence[Leg], start: int) -> list[tuple[int, Timing]]:
+        """Return when each leg begins, and how it is travelled then."""
+        body: list[tuple[int, Timing]] = []
+        for leg in legs:
+            timing = self._timing(leg.links, self._size[chunk], start)
+            body.append((start, timing))
+            start += timing.travel
+        return body
 
     def _timing(self, links: Route, size: int, start: int) -> Timing:
         if self._has_profiles:

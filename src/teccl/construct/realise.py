@@ -21,7 +21,7 @@ def realise(instance: Instance, plan: Plan, *, method: str) -> Schedule:
     if plan.exact:
         return _timed(instance, plan, method)
     if instance.problem.topology.has_profiles:
-        return _booked(instance, tasks_of_plan(instance, plan), method)
+        return _booked(instance, plan, method)
     unit = _exact_unit(instance)
     return (
         _placed(instance, plan, method) if unit is None else _scaled(instance, plan, method, unit)
@@ -139,18 +139,35 @@ def _physical(instance: Instance) -> Instance:
     return Instance.build(instance.problem, ways=instance.routes.ways())
 
 
-def _booked(instance: Instance, tasks: Tasks, method: str) -> Schedule:
-    """Place tasks one by one on links whose bandwidth changes over time."""
+def _booked(instance: Instance, plan: Plan, method: str) -> Schedule:
+    """Place tasks one by one on links whose bandwidth changes over time, whole paths as one."""
     from teccl.construct.booking import Booking
 
-    booking = Booking(instance.problem)
+    tasks, booking = tasks_of_plan(instance, plan), Booking(instance.problem)
     epochs: list[int] = []
-    for t in np.argsort(tasks.start, kind="stable").tolist():
-        hops = slice(tasks.hop_start[t], tasks.hop_start[t + 1])
-        epochs += (tasks.start[t] + tasks.hop_offset[hops]).tolist()
-        links = tuple(tasks.hop_link[tasks.hop_start[t] : tasks.hop_start[t + 1]].tolist())
-        booking.carry(int(tasks.chunk[t]), links, reduce=bool(tasks.reduce[t]))
+    for body in _bodies(tasks, plan):
+        hops = [slice(tasks.hop_start[t], tasks.hop_start[t + 1]) for t in body]
+        for t, own in zip(body, hops, strict=True):
+            epochs += (tasks.start[t] + tasks.hop_offset[own]).tolist()
+        links = tuple(link for own in hops for link in tasks.hop_link[own].tolist())
+        chunk = int(tasks.chunk[body[0]])
+        if plan.path is None:
+            booking.carry(chunk, links, reduce=bool(tasks.reduce[body[0]]))
+        else:
+            booking.carry_whole(chunk, links)
     sends = booking.sends()
     if instance.grid is not None:
         sends["epoch"] = epochs
     return Schedule(problem=instance.problem, sends=sends, grid=instance.grid, method=method)
+
+
+def _bodies(tasks: Tasks, plan: Plan) -> list[list[int]]:
+    """Return tasks that are placed together, those that begin first before the others."""
+    order = np.argsort(tasks.start, kind="stable").tolist()
+    if plan.path is None:
+        return [[t] for t in order]
+    bodies: dict[int, list[int]] = {}
+    # Rows of a path plan are one task each.
+    for t in order:
+        bodies.setdefault(int(plan.path[t]), []).append(t)
+    return list(bodies.values())

@@ -1,11 +1,13 @@
 """Ruin and recreate: a plan made better by taking chunks out and inserting them again."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from teccl.construct.insertion import Workshop, plan_of, refusal
 from teccl.construct.instance import Instance, IntArray
+from teccl.construct.params import MILLION
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.realise import realise
 from teccl.construct.symmetry import improved_in_quotient
@@ -20,10 +22,24 @@ MOST_REMOVED = 10
 EXPONENT = 40.0
 # Temperatures at the start and at the end, in parts of the finish.
 HEATS = (3e-3, 3e-5)
+# Elementary steps, some tenths of a second, after which compiled code asks whether to go on.
+SLICE = 25 * MILLION
+
+
+def _never() -> bool:
+    """Nobody asks for the end."""
+    return False
 
 
 def recreate(
-    instance: Instance, plan: Plan, *, target: int, seed: int, budget: int, single: bool = False
+    instance: Instance,
+    plan: Plan,
+    *,
+    target: int,
+    seed: int,
+    budget: int,
+    single: bool = False,
+    is_over: Callable[[], bool] = _never,
 ) -> Plan:
     """Return a plan at least as good as a given one.
 
@@ -42,12 +58,17 @@ def recreate(
         Elementary steps that are made.
     single
         Whether no GPU may receive a chunk twice, even where chunks cannot wait.
+    is_over
+        Asked again and again whether to end before the budget does, with the best so far.
     """
     if refusal(instance) is not None:
         return plan
 
     def improve(part: Instance, start: Plan) -> Plan:
-        return _recreated(part, start, target=target, seed=seed, budget=budget, single=single)
+        shop = Workshop(part, seed=seed, single=single)
+        if not load_plan(shop, start):
+            return start
+        return improved(shop, target=target, budget=budget, known=start, is_over=is_over)
 
     known = exactly_timed(instance, plan)
     if instance.problem.has_reductions:
@@ -65,17 +86,14 @@ def recreate(
     return plan if found is known else found
 
 
-def _recreated(
-    instance: Instance, plan: Plan, *, target: int, seed: int, budget: int, single: bool
+def improved(
+    shop: Workshop,
+    *,
+    target: int,
+    budget: int,
+    known: Plan,
+    is_over: Callable[[], bool] = _never,
 ) -> Plan:
-    """Improve a multicast whose times are exact."""
-    shop = Workshop(instance, seed=seed, single=single)
-    if not load_plan(shop, plan):
-        return plan
-    return improved(shop, target=target, budget=budget, known=plan)
-
-
-def improved(shop: Workshop, *, target: int, budget: int, known: Plan) -> Plan:
     """Improve what a workshop holds and return the best plan."""
     from teccl.construct.labels import empty_rows
     from teccl.construct.ruining import Run, Saved, improve
@@ -92,26 +110,34 @@ def improved(shop: Workshop, *, target: int, budget: int, known: Plan) -> Plan:
     changed = np.zeros(len(shop.chunk), dtype=np.int64)
     run = Run(power, changed, np.array([start, most], dtype=np.int64))
     alone = rows.end["finish"].copy()
-    while not improve(
-        shop.net,
-        shop.jobs,
-        shop.table,
-        shop.labels,
-        rows,
-        best,
-        run,
-        saved,
-        alone,
-        EXPONENT,
-        float(start),
-        np.array(HEATS),
-        target,
-        2 * shop.more,
-        shop.random,
-        shop.steps,
-        budget,
-    ):
-        shop.enlarge()
+    until = min(shop.work + SLICE, budget)
+    while not is_over():
+        has_room = improve(
+            shop.net,
+            shop.jobs,
+            shop.table,
+            shop.labels,
+            rows,
+            best,
+            run,
+            saved,
+            alone,
+            EXPONENT,
+            float(start),
+            np.array(HEATS),
+            target,
+            2 * shop.more,
+            shop.random,
+            shop.steps,
+            until,
+            budget,
+        )
+        if not has_room:
+            shop.enlarge()
+        elif shop.work >= budget or run.numbers[0] <= target:
+            break
+        else:
+            until = min(shop.work + SLICE, budget)
     found = plan_of(shop, best)
     return found if found.finish < start else known
 

@@ -201,15 +201,17 @@ def improve(
     more,
     random,
     work,
+    until,
     budget,
 ):
-    """Ruin and recreate until the work is done; whether it is, or more room is needed first.
+    """Ruin and recreate until so much work is done; whether it is, or more room is needed first.
 
-    `heats` are the first and last temperature in parts of the reference. `best` ends as the best
-    that was found; `rows` is where the search goes on.
+    The whole work is `budget`; calls that follow one another go on as one would. `heats` are the
+    first and last temperature in parts of the reference. `best` ends as the best that was found;
+    `rows` is where the search goes on.
     """
     total = run.power.sum()
-    while work[0] < budget and run.numbers[0] > target:
+    while work[0] < until and run.numbers[0] > target:
         most = run.numbers[1]
         if not has_room(table, more * most):
             return False

@@ -46,6 +46,10 @@ MEMORY_SHARE = 0.7
 # Triples of chunk, link and epoch beyond which a model is refused at once.
 MAX_TRIPLES = 500_000_000
 SOLVER_FACTOR = 12
+# Columns, and triples that are counted for them, that are built and handed over in a second at
+# most: a model that takes longer than a time limit leaves is not begun.
+COLUMNS_PER_SECOND = 200_000
+TRIPLES_PER_SECOND = 5_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +265,8 @@ class _Run:
 
     def _build(self, horizon: int, goal: Goal) -> Milp:
         task = self.task
+        # Where whoever wants something has it no epoch is needed, but a model has one at least.
+        horizon = max(1, horizon)
         triples = len(task.inner.chunks) * task.inner.topology.num_links * horizon
         if triples > MAX_TRIPLES:
             raise MethodError(
@@ -268,7 +274,9 @@ class _Run:
                 f"{task.inner.topology.num_links} links and {horizon} epochs is too large; use "
                 "--method construct or astar, fewer chunks or a longer epoch"
             )
+        self._check_time(triples / TRIPLES_PER_SECOND)
         size = estimate_milp(task.inner, task.inner_grid, horizon, task.splits)
+        self._check_time(size.columns / COLUMNS_PER_SECOND)
         if size.num_bytes * SOLVER_FACTOR > MEMORY_SHARE * free_memory():
             need = size.num_bytes * SOLVER_FACTOR / 2**30
             raise MethodError(
@@ -396,6 +404,16 @@ class _Run:
             Status.INFEASIBLE,
             f"no schedule has {horizon} epochs; give --horizon {needed} or more, or auto",
         )
+
+    def _check_time(self, seconds: float) -> None:
+        """End where a model takes longer to build than the user's limit leaves."""
+        left = self._left()
+        if left is not None and seconds > left:
+            raise SearchStoppedError(
+                Status.TIME_LIMIT,
+                f"the model takes about {seconds:.0f} s to build; give more time, a longer epoch "
+                "or fewer chunks",
+            )
 
     def _checkpoint(self) -> None:
         """End when cancelled or out of time, not because the start is good enough."""

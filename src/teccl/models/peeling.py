@@ -51,9 +51,9 @@ def peel(network: FluidNetwork, rates: Rates) -> dict[tuple[int, int], list[Parc
     order = order[kept[order]]
     found: dict[tuple[int, int], list[Parcel]] = {}
     owner = rates.commodity[order]
-    for s in np.unique(owner):
+    for s in range(len(network.demand)):
         mine = order[np.searchsorted(owner, s) : np.searchsorted(owner, s, side="right")]
-        _peel_one(network, rates, int(s), mine, found)
+        _peel_one(network, rates, s, mine, found)
     return found
 
 
@@ -80,7 +80,24 @@ def _peel_one(
             for _, amount, hop in queues[d]
             if hop is not None and amount > NEGLIGIBLE
         ]
-        found[s, int(d)] = parcels
+        # Beside chunks a million times as large, a solver takes what is wanted here for rounding.
+        found[s, int(d)] = parcels or [_quickest(network, s, int(d))]
+
+
+def _quickest(network: FluidNetwork, s: int, d: int) -> Parcel:
+    """Return what a node wants of a commodity as one parcel on the way that gets there first."""
+    reached: dict[int, tuple[int, Hop | None]] = {
+        int(n): (int(network.ready[s, n]), None) for n in np.flatnonzero(network.holds[s])
+    }
+    for _ in range(network.num_nodes):
+        for arc, (a, b) in enumerate(zip(network.src.tolist(), network.dst.tolist(), strict=True)):
+            if a not in reached:
+                continue
+            epoch, hop = reached[a]
+            later = epoch + int(network.delay[arc])
+            if b not in reached or later < reached[b][0]:
+                reached[b] = later, Hop(hop, arc, epoch)
+    return Parcel(float(network.demand[s, d]), *_unrolled(network, reached[d][1]))
 
 
 def _replay(

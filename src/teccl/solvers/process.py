@@ -22,7 +22,7 @@ from teccl.solvers.base import OnProgress, Solution, SolverOptions, SolverProgre
 # Seconds between looks at the clock and the cancel token.
 POLL_SECONDS = 0.05
 # Seconds a back end has to end by itself after its time limit or after it was asked to.
-GRACE_SECONDS = 3.0
+GRACE_SECONDS = 1.0
 
 _Frame = tuple[str, dict[str, Any], dict[str, Any]]
 

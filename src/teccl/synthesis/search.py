@@ -17,7 +17,7 @@ from teccl.schedule import BoundSummary, Schedule
 from teccl.synthesis.features import Features
 from teccl.synthesis.incumbents import Candidate, Incumbents
 from teccl.synthesis.request import Request
-from teccl.synthesis.stop import CRITERIA, SearchStoppedError
+from teccl.synthesis.stop import CRITERIA, URGENT, SearchStoppedError
 from teccl.synthesis.work import Budget
 from teccl.timegrid import TimeGrid
 from teccl.units import PICOSECONDS
@@ -114,6 +114,10 @@ class Search:
             return self.budget.left
         gap = self.incumbents.fastest / self.target - 1
         return min(self.budget.left, int(gap / self.budget.price))
+
+    def is_over(self) -> bool:
+        """Whether somebody has cancelled it or its time is over."""
+        return any(criterion(self) is not None for criterion in URGENT)
 
     def checkpoint(self) -> None:
         """End the search if a criterion says so.

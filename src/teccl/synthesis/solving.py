@@ -8,6 +8,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+from teccl._numba import check_environment
 from teccl.construct.baselines import BASELINES
 from teccl.construct.params import MILLION
 from teccl.demand import Collective, Demand
@@ -238,6 +239,7 @@ def _announce(search: Search, problem: Problem) -> None:
 
 def _load_libraries() -> None:
     """Load what every request needs before the clock starts: start-up is no part of solving."""
+    check_environment()
     import_module("teccl.bounds")
     import_module("teccl.verification")
     import_module("teccl.replay")
@@ -257,6 +259,10 @@ def _check_request(request: Request) -> None:
         raise ProblemError(f"epoch multiplier {request.epoch_multiplier} is not positive; use 1")
     if request.objective is Objective.PAPER and not request.grid:
         raise ProblemError("objective paper counts epochs; add --grid or use objective finish")
+    if request.method in GRID_METHODS and request.chunks is None:
+        raise MethodError(
+            f"method {request.method} takes a number of chunks; give --chunks N or use auto"
+        )
     if request.method in BASELINES and request.grid:
         raise MethodError(
             f"method {request.method} has no grid; drop the grid's options or use auto"

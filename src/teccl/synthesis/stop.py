@@ -42,8 +42,8 @@ def is_good_enough(search: "Search") -> Status | None:
     return Status.FEASIBLE
 
 
-CRITERIA: tuple[Callable[["Search"], Status | None], ...] = (
-    is_cancelled,
-    is_over_time,
-    is_good_enough,
-)
+Criterion = Callable[["Search"], Status | None]
+
+# Those that break off what is being done, and all.
+URGENT: tuple[Criterion, ...] = (is_cancelled, is_over_time)
+CRITERIA: tuple[Criterion, ...] = (*URGENT, is_good_enough)

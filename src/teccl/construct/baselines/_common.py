@@ -74,13 +74,22 @@ def refuse_options(
     if problem.buffer is not None:
         return "keeps to no buffer limit"
     if any_demand:
-        return None
+        return _copied_sums(problem)
     if len(problem.demand.tenants) > 1:
         return "serves one tenant only"
     if only_collective(problem) not in collectives:
         return f"does not serve {only_collective(problem)}"
     if not problem.copy:
         return "copies in GPUs, which --no-copy forbids"
+    return None
+
+
+def _copied_sums(problem: Problem) -> str | None:
+    """Return why a sum that several GPUs want cannot be made, or None."""
+    table = problem.chunks
+    several = [len(table.sets[i]) > 1 for i in table.destination_set[table.reduce].tolist()]
+    if not problem.copy and any(several):
+        return "makes a sum once and copies it, which --no-copy forbids"
     return None
 
 

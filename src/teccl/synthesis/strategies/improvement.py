@@ -44,6 +44,7 @@ class Improvement:
                 target=search.target or 0,
                 seed=search.request.seed,
                 budget=work * STEPS,
+                is_over=search.is_over,
             )
             known = search.incumbents.get(instance.problem.num_chunks)
             if known is None or plan.finish < known.finish_ps:
