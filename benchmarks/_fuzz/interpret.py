@@ -57,10 +57,10 @@ class _Timed:
                 self.rate[hop] = wire.rate
                 busy = wire.busy_ps(size, hop.start)
             self.free[hop] = hop.start + busy
-            latency = wire.alpha
+            latency = wire.alpha_ps
             if self.document.options["switch"] == "hyper-edge":
-                latency = sum((wires[each.link].alpha for each in hops), Fraction(0))
-            self.arrival[hop] = self.free[hop] + up(latency * PICO)
+                latency = sum(wires[each.link].alpha_ps for each in hops)
+            self.arrival[hop] = self.free[hop] + latency
 
     def _pair(self, hops: list[Hop]) -> None:
         """Find for each hop out of a switch what enters it, at the instant that is due."""

@@ -2,12 +2,13 @@
 
 import random
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 from tests.construct.networks import random_network
 
 import teccl
-from teccl import Demand, Problem, Topology
+from teccl import Collective, Demand, Problem, Tenant, Topology
 from teccl.construct.factors import coarsenings, neighbours, product_coordinates
 from teccl.construct.goal import Goal
 from teccl.construct.schemes import one_shot, outlook, owned, schemes
@@ -145,3 +146,16 @@ def test_stages_serve_one_tenant_off_the_grid():
     assert strategy.refusal(Features(request)) is None
     assert strategy.refusal(Features(replace(request, buffer=0))) is not None
     assert strategy.refusal(Features(replace(request, grid=True))) is not None
+
+
+@pytest.mark.parametrize("scheme", ["ring:gpus=4", "line:gpus=5", "hypercube:dimension=3"])
+def test_late_contributions_are_waited_for_in_every_stage(scheme: str) -> None:
+    """A holder of a sum that is ready last sends nothing of it before, in later stages too."""
+    tenant = Tenant(
+        collective=Collective.ALLREDUCE,
+        size=Fraction(1000),
+        ready={3: Fraction(1, 10**5), 1: Fraction(1, 10**6)},
+    )
+    result = teccl.solve(scheme, demand=Demand(tenants=(tenant,)), effort="quick")
+    assert result.verified
+    assert result.finish_ps > 10**7

@@ -235,7 +235,7 @@ def _names(
     """Corridor of each route, and the links between switches of each corridor."""
     routes = instance.routes
     count = np.diff(routes.link_start)
-    names = np.full((len(routes), 1 + max(0, int(count.max()) - 2)), -1)
+    names = np.full((len(routes), 1 + max(0, int(count.max(initial=0)) - 2)), -1)
     # A link between GPUs is a corridor of its own, named below those that begin with a switch.
     names[:, 0] = np.where(is_direct, -1 - first, instance.problem.topology.link_dst[first])
     for place in range(1, names.shape[1]):

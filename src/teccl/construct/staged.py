@@ -170,7 +170,6 @@ def _stage_problem(
     """Return the multicast of a stage, and which item each of its chunks is."""
     tenant = problem.demand.tenants[0]
     ranks = tenant.members(problem.topology.num_gpus)
-    ready = tenant.ready if is_first else {}
     if is_first and all(len(i.sources) == 1 and len(i.destinations) == len(ranks) for i in items):
         # Everything to everybody is an AllGather, whose symmetry is known.
         pieces = len(problem.chunks)
@@ -183,12 +182,12 @@ def _stage_problem(
         ExplicitChunk(tuple(ranks[m] for m in i.sources), tuple(ranks[m] for m in i.destinations))
         for i in items
     )
+    # Ready times hold in all stages: whoever holds a sum has added its own contribution.
     explicit = replace(
         tenant,
         collective=Collective.EXPLICIT,
         chunks=chunks,
         size=problem.chunk_bytes,
-        ready=ready,
         ranks=None,
     )
     demand = Demand(tenants=(explicit,))

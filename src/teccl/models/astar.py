@@ -51,6 +51,9 @@ FINAL_SECONDS = 10.0
 MAX_ROUNDS = 10_000
 # How often a window is doubled that is too short for what is left.
 MAX_DOUBLINGS = 12
+# Triples of chunk, link and epoch that are stated in a second at most: a round that takes longer
+# than a time limit leaves is not begun.
+TRIPLES_PER_SECOND = 1_000_000
 
 
 def solve_astar(search: Search) -> None:
@@ -206,7 +209,9 @@ class _Run:
         self, length: int, ahead: int, options: RoundOptions, begin: int | None = None
     ) -> Round:
         begin = self.begin if begin is None else begin
-        arcs = self._wide_arcs(begin + length + ahead)
+        epochs = begin + length + ahead
+        self._check_time(len(self.inner.chunks) * self.inner.topology.num_links * epochs)
+        arcs = self._wide_arcs(epochs)
         return build_round(
             arcs,
             self.state,
@@ -341,6 +346,12 @@ class _Run:
     @property
     def _gap(self) -> float:
         return max(float(self.request.gap), ROUND_GAP)
+
+    def _check_time(self, triples: int) -> None:
+        """End where a round takes longer to state than the user's limit leaves."""
+        limit = self.request.time_limit_s
+        if limit is not None and triples / TRIPLES_PER_SECOND > limit - self.search.elapsed_s:
+            raise SearchStoppedError(Status.TIME_LIMIT)
 
     def _round_seconds(self, length: int) -> float:
         """Seconds for the next round: a fair share of what a time limit leaves."""
