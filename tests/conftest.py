@@ -1,10 +1,59 @@
-"""What tests of several parts share."""
+"""What tests of several parts share, and that nothing of them is left behind."""
 
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import reaper
 from tests.browsing import running_browser
+
+# Seconds that processes have to end by themselves after the last test.
+_ENDING_S = 20.0
+
+
+def pytest_configure() -> None:
+    """Let interrupts reach what tests start, and have everything ended that they start."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # Background jobs and nohup ignore it, and children would inherit that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Folders of pytest itself stay where they are.
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", tempfile.gettempdir())
+    folder = tempfile.mkdtemp(prefix="teccl-tests-", dir=os.environ["PYTEST_DEBUG_TEMPROOT"])
+    os.environ["TMPDIR"] = tempfile.tempdir = folder
+    os.environ[reaper.MARK] = Path(folder).name
+    program = [sys.executable, "-I", "-S", reaper.__file__, Path(folder).name, folder]
+    without = {name: value for name, value in os.environ.items() if name != reaper.MARK}
+    subprocess.Popen([*program, str(os.getpid())], env=without, start_new_session=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    """Let no process of teccl outlive the tests, and no temporary folder."""
+    yield
+    end = time.monotonic() + _ENDING_S
+    while (left := _left()) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not left, "tests have left these behind"
+
+
+def _left() -> list[str]:
+    """Return commands of teccl that still run, and its temporary folders."""
+    found = []
+    for pid in reaper.marked(os.environ[reaper.MARK]):
+        try:
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if "teccl" in command and "resource_tracker" not in command:
+            found.append(command)
+    return found + [str(path) for path in Path(tempfile.gettempdir()).glob("teccl-*")]
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -29,12 +30,15 @@ class Runner:
 
     def __init__(self) -> None:
         self._child: subprocess.Popen[bytes] | None = None
+        # A process that is killed removes nothing.
+        self._folder = tempfile.TemporaryDirectory(prefix="teccl-fuzz-")
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self._end()
+        self._folder.cleanup()
 
     def run(self, case: Record) -> Record:
         """Return what becomes of a case; what takes too long is tried once more, afresh."""
@@ -94,7 +98,7 @@ class Runner:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             start_new_session=True,
-            env={**os.environ, "PYTHONPATH": path},
+            env={**os.environ, "PYTHONPATH": path, "TMPDIR": self._folder.name},
         )
         self._child = child
         self._warm(child)

@@ -11,6 +11,7 @@ from teccl.construct.insertion import estimated_work, inserted_plans, refusal
 from teccl.construct.instance import Instance
 from teccl.construct.plan import Plan
 from teccl.demand import Collective, Demand, Tenant
+from teccl.problem import SwitchMode
 from teccl.replay import simulate
 from teccl.timegrid import TimeGrid
 
@@ -121,3 +122,10 @@ def test_estimates_grow_with_the_demand() -> None:
     """An exchange of more chunks is more work for insertion."""
     one, four = (make_instance("dgx1", "alltoall", "1MB", num_chunks=n) for n in (1, 4))
     assert 0 < estimated_work(one) * 4 == estimated_work(four)
+
+
+def test_sums_on_hyper_edges_are_not_turned_round() -> None:
+    """Ports are held from the start, so that ways of different latency meet otherwise backwards."""
+    star = make_instance("star:gpus=4", "reducescatter", switch=SwitchMode.HYPER_EDGE)
+    assert refusal(star) is not None
+    assert refusal(make_instance("star:gpus=4", "reducescatter")) is None

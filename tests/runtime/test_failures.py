@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -105,6 +106,8 @@ def test_ranks_do_not_outlive_the_command(schedule, sign):
     process.communicate(timeout=LIMIT_S)
     assert process.returncode != 0
     assert_all_gone(process.pid)
+    # Where the command could not remove its folder, a rank does.
+    assert list(Path(tempfile.gettempdir()).glob("teccl-run-*")) == []
 
 
 def test_another_number_of_ranks_is_refused(schedule):

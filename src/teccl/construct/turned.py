@@ -12,20 +12,26 @@ import numpy as np
 from teccl.construct.instance import Instance, in_own_time
 from teccl.construct.plan import Plan
 from teccl.construct.reversal import can_reverse, transposed_problem
+from teccl.problem import SwitchMode
 
 
 def is_turnable(instance: Instance) -> bool:
     """Whether an instance is one of sums that may be turned round, each for one GPU.
 
     Chunks that are not sums may be there too if they go from one GPU to one. Latencies move from
-    behind a transfer to before it, which links that share a capacity do not bear.
+    behind a transfer to before it, which is all the same only where whatever holds a resource has
+    the same latency: links that share a capacity may differ in it, and so may the ways that meet
+    in a port of a hyper-edge, which is held from the start.
     """
     problem, table = instance.problem, instance.problem.chunks
     count = np.array([len(nodes) for nodes in table.sets])
     is_single = (count[table.destination_set] == 1) & (
         table.reduce | (count[table.source_set] == 1)
     )
-    return bool(is_single.all()) and can_reverse(problem) and not problem.topology.shared
+    topology = problem.topology
+    has_ports = problem.switch is SwitchMode.HYPER_EDGE and topology.num_switches > 0
+    is_uniform = not topology.shared and not has_ports
+    return bool(is_single.all()) and can_reverse(problem) and is_uniform
 
 
 def turned_instance(instance: Instance) -> Instance:

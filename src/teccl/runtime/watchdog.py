@@ -29,6 +29,8 @@ class Watchdog:
         What to do before the rank ends: tell the user.
     on_beat
         What to do at each sign of life.
+    on_orphaned
+        What to do before the rank ends because its supervisor has gone: clean up after that.
     """
 
     def __init__(
@@ -36,8 +38,10 @@ class Watchdog:
         timeout: float | None,
         on_timeout: Callable[[], None],
         on_beat: Callable[[], None] | None = None,
+        on_orphaned: Callable[[], None] | None = None,
     ) -> None:
         self._timeout, self._on_timeout, self._on_beat = timeout, on_timeout, on_beat
+        self._on_orphaned = on_orphaned
         self._last = time.monotonic() + _START_S
         self._stop = threading.Event()
         supervisor = os.environ.get(SUPERVISOR, "")
@@ -60,6 +64,8 @@ class Watchdog:
     def _watch(self) -> None:
         while not self._stop.wait(_LOOK_EVERY_S):
             if self._supervisor is not None and not _exists(self._supervisor):
+                if self._on_orphaned is not None:
+                    self._on_orphaned()
                 os._exit(EXIT_CODE)
             if self._timeout is not None and time.monotonic() - self._last > self._timeout:
                 self._on_timeout()

@@ -6,6 +6,7 @@ ranks; under a user's own ``mpirun`` or ``srun`` the command line calls `in_worl
 
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from teccl.runtime.watchdog import Watchdog, end_all_ranks
 _SLACK_S = 3.0
 # Other ranks hold their tongue for this long, so that one tells the user what all have seen.
 _SILENCE_S = 1.0
+# Tries to remove a folder that others write into.
+_REMOVALS = 100
 
 _EXIT_CODES = {"input": 2, "verification": 3, "run": 1}
 
@@ -37,6 +40,7 @@ def in_world(
     rank: int,
     timeout: float | None,
     on_beat: Callable[[], None] | None = None,
+    on_orphaned: Callable[[], None] | None = None,
 ) -> Any:
     """Do a rank's work in ``MPI.COMM_WORLD``; whatever goes wrong on one rank ends all.
 
@@ -50,6 +54,8 @@ def in_world(
         This process's rank, which must be known before MPI starts.
     timeout
         Seconds without a sign of life.
+    on_beat, on_orphaned
+        As for a `Watchdog`.
     """
 
     def fail(problem: BaseException) -> None:
@@ -62,7 +68,7 @@ def in_world(
         tell(RunError(f"rank {rank} hung for {timeout:g} s inside MPI; all ranks were ended"))
 
     limit = None if timeout is None else timeout + _SLACK_S
-    with Watchdog(limit, late, on_beat) as watchdog:
+    with Watchdog(limit, late, on_beat, on_orphaned) as watchdog:
         try:
             from mpi4py import MPI
 
@@ -112,6 +118,14 @@ _JOBS: dict[str, Callable[[dict[str, Any], Any, Watchdog], Any]] = {
 }
 
 
+def _remove(folder: Path) -> None:
+    """Remove a folder in which other ranks may still write."""
+    for _ in range(_REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+
+
 def main(path: str) -> int:
     """Run the job in a file as one of its ranks."""
     from teccl.runtime.launch import launched_rank
@@ -141,6 +155,7 @@ def main(path: str) -> int:
         rank=rank,
         timeout=job["timeout"],
         on_beat=sign,
+        on_orphaned=lambda: _remove(folder),
     )
     if rank == 0:
         hidden = folder / ".result"
