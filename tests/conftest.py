@@ -16,6 +16,8 @@ from tests.browsing import running_browser
 
 # Seconds that processes have to end by themselves after the last test.
 _ENDING_S = 20.0
+# Kept, because it outlives this process, of which Python would warn.
+_STARTED: list[subprocess.Popen[bytes]] = []
 
 
 def pytest_configure() -> None:
@@ -30,7 +32,9 @@ def pytest_configure() -> None:
     os.environ[reaper.MARK] = Path(folder).name
     program = [sys.executable, "-I", "-S", reaper.__file__, Path(folder).name, folder]
     without = {name: value for name, value in os.environ.items() if name != reaper.MARK}
-    subprocess.Popen([*program, str(os.getpid())], env=without, start_new_session=True)
+    _STARTED.append(
+        subprocess.Popen([*program, str(os.getpid())], env=without, start_new_session=True)
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,7 +5,7 @@ import pytest
 import teccl
 from teccl import Demand, Problem, Topology
 from teccl.errors import MethodError
-from teccl.footprint import construction_footprint, free_memory
+from teccl.footprint import construction_footprint, free_memory, least_sends
 from teccl.synthesis import solving
 
 
@@ -56,3 +56,11 @@ def test_estimates_grow_with_the_fabric():
         sizes.append(construction_footprint(problem).num_bytes)
     assert sizes[1] == 16 * sizes[0]
     assert free_memory() > 0
+
+
+def test_sends_are_counted_before_chunks_are_listed():
+    """What no memory holds is refused by counting, for every kind of demand."""
+    assert least_sends(Demand.collective("allgather", size="1MB"), 99999) == 99999 * 99998
+    assert least_sends(Demand.collective("broadcast", size="1MB"), 8) == 7
+    with pytest.raises(MethodError, match="99999 GPUs"):
+        teccl.solve("line:gpus=99999", "allgather", size="1MB")

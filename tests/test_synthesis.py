@@ -452,7 +452,7 @@ def test_spelling_of_methods_is_forgiving(spelling):
 
 def test_optional_numbers_may_be_text():
     """What a command line hands over as text is read like a number."""
-    result = solve(chunks="2", gap="0.5", buffer="unlimited", seed="3", max_chunks="4")
+    result = solve(chunks="2", gap="0.5", buffer="unlimited", seed="3")
     assert result.num_chunks == 2
 
 

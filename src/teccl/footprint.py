@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from teccl.demand import Demand, Tenant
 from teccl.problem import Problem
 
 # Bytes and seconds for each send of a multicast and of an exchange, checked and bounded.
@@ -26,6 +27,11 @@ class Footprint:
     sends: int
     num_bytes: int
     seconds: float
+
+    @staticmethod
+    def of_sends(sends: int, cost: tuple[int, float] = MULTICAST_COST) -> "Footprint":
+        """Return what so many sends take at some bytes and seconds each."""
+        return Footprint(sends=sends, num_bytes=sends * cost[0], seconds=sends * cost[1])
 
     def __str__(self) -> str:
         size = f"{self.num_bytes / 1e9:.1f} GB"
@@ -45,8 +51,21 @@ def construction_footprint(problem: Problem) -> Footprint:
         sends = num_deliveries(problem) * phases * (2 if topology.num_switches else 1)
     else:
         sends = int(len(table) * _mean_hops(problem))
-    num_bytes, seconds = MULTICAST_COST if is_multicast else EXCHANGE_COST
-    return Footprint(sends=sends, num_bytes=sends * num_bytes, seconds=sends * seconds)
+    return Footprint.of_sends(sends, MULTICAST_COST if is_multicast else EXCHANGE_COST)
+
+
+def least_sends(demand: Demand, num_gpus: int) -> int:
+    """Sends without which nothing is delivered, before any table of chunks is made."""
+    return sum(_tenant_sends(tenant, num_gpus) for tenant in demand.tenants)
+
+
+def _tenant_sends(tenant: Tenant, num_gpus: int) -> int:
+    if tenant.matrix is not None:
+        return sum(1 for row in tenant.matrix for cell in row if cell)
+    if tenant.chunks is not None:
+        return sum(len(set(c.destinations) - set(c.sources)) for c in tenant.chunks)
+    others = len(tenant.members(num_gpus)) - 1
+    return others if tenant.collective.has_root else others * (others + 1)
 
 
 def num_deliveries(problem: Problem) -> int:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from teccl import Demand, Topology
-from teccl.errors import DemandError
+from teccl.errors import DemandError, InputError
+from teccl.runtime.launch import _RANK_VARIABLES
 from teccl.studies.executors import MAX_LOSSES, open_crew
 from teccl.studies.running import Workplace
 from teccl.studies.sweeping import sweep
@@ -108,3 +109,18 @@ def test_dask_gives_the_same_results_and_survives_a_kill(here):
         theirs = sweep(*arguments, sizes="1KB:1GB", place=place)
         killer.join()
     assert figures(mine) == figures(theirs)
+
+
+@pytest.mark.parametrize("address", ["zzz", "tcp://host", ""])
+def test_an_address_without_a_port_is_refused_at_once(address):
+    """Nobody waits for a scheduler that cannot be there."""
+    with pytest.raises(InputError, match="port"), open_crew(dask=address):
+        pass
+
+
+def test_ranks_are_wanted_within_an_mpi_job_only(monkeypatch):
+    """Outside of one there is nothing to wait for."""
+    for name in _RANK_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(InputError, match="mpiexec"), open_crew(mpi=True):
+        pass

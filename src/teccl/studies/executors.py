@@ -8,6 +8,7 @@ the one to blame dies alone, the others are cleared.
 import contextlib
 import multiprocessing
 import os
+import re
 import signal
 import sys
 import threading
@@ -29,11 +30,14 @@ from typing import Any
 
 from teccl.errors import InputError, TecclError
 from teccl.progress import CancelToken
+from teccl.runtime.launch import launched_rank
 from teccl.studies.tasks import Outcome, Task, carry_out
 from teccl.synthesis.request import read_whole
 
 # Times that a task may lose its worker before it is given up.
 MAX_LOSSES = 3
+# Seconds in which a Dask scheduler has to answer.
+_DASK_S = 5
 
 
 class WorkersLostError(TecclError):
@@ -256,6 +260,10 @@ def _dask_crew(address: str, count: int) -> Iterator[Crew]:
         distributed = import_module("distributed")
     except ImportError:
         raise InputError("Dask is not installed; pip install 'teccl[dask]'") from None
+    if address != "local" and not re.search(r":\d+/?$", address):
+        raise InputError(
+            f"Dask address {address[:80]!r} has no port; give one, as tcp://host:8786, or 'local'"
+        )
     with contextlib.ExitStack() as stack:
         if address == "local":
             cluster = distributed.LocalCluster(
@@ -263,7 +271,9 @@ def _dask_crew(address: str, count: int) -> Iterator[Crew]:
             )
             address = stack.enter_context(cluster)
         try:
-            client = stack.enter_context(distributed.Client(address, set_as_default=False))
+            client = stack.enter_context(
+                distributed.Client(address, timeout=_DASK_S, set_as_default=False)
+            )
         except (OSError, ValueError) as reason:
             raise InputError(
                 f"no Dask scheduler at {str(address)[:80]} ({reason}); give its address or 'local'"
@@ -284,6 +294,11 @@ def _mpi_crew() -> Iterator[Crew]:
         futures = import_module("mpi4py.futures")
     except ImportError:
         raise InputError("mpi4py is not installed; pip install 'teccl[mpi]'") from None
+    if launched_rank() is None:
+        raise InputError(
+            "no MPI job to take ranks from; start it with: mpiexec -n N python -m mpi4py.futures "
+            "-m teccl ..."
+        )
     with futures.MPIPoolExecutor(main=False) as pool:
         pool.bootup()
         yield Crew(

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from teccl._suggest import did_you_mean
 from teccl.demand import Collective, Demand, parse_collective
-from teccl.errors import DemandError, InputError, ProblemError, TopologyError
+from teccl.errors import DemandError, InputError, MethodError, ProblemError, TopologyError
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.schedule import Schedule
 from teccl.timegrid import EpochRule, TimeGrid
@@ -20,6 +20,17 @@ from teccl.units import Quantity, parse_duration
 MAX_CHUNKS_PER_BLOCK = 10**6
 # Methods that work in epochs, whatever else is said.
 GRID_METHODS = ("milp", "lp", "astar")
+
+# Options that mean something to some methods only, by field: whoever obeys them. Any other method
+# refuses a value that is not the default.
+OBEYED_BY: dict[str, tuple[str, ...]] = {
+    "horizon": GRID_METHODS,
+    "objective": ("milp", "lp"),
+    "warm_start": ("auto", "milp", "astar"),
+    "solver": GRID_METHODS,
+    "from_schedule": ("auto", "milp"),
+}
+_FLAGS = {"warm_start": "--no-warm-start", "from_schedule": "--from"}
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -120,6 +131,24 @@ class Request:
         if count not in self._grids:
             self._grids[count] = TimeGrid.build(problem, self.epoch, self.epoch_multiplier)
         return self._grids[count]
+
+
+def check_obeyed(request: Request) -> None:
+    """Refuse options that the method has no use for.
+
+    Raises
+    ------
+    MethodError
+        If there is one; the message names methods that obey it.
+    """
+    defaults = {each.name: each.default for each in fields(Request)}
+    for name, methods in OBEYED_BY.items():
+        if getattr(request, name) != defaults[name] and request.method not in methods:
+            flag = _FLAGS.get(name, f"--{name}")
+            raise MethodError(
+                f"method {request.method} has no use for {flag}; drop it or use "
+                f"--method {' or '.join(methods)}"
+            )
 
 
 def read_choice(value: object, kind: type[_Choice], what: str) -> _Choice:
@@ -259,6 +288,11 @@ def _read_factors(degrade: str | Sequence[str] | Mapping[str, object]) -> dict[s
                 raise TopologyError(f"degrade {str(entry)[:60]!r}: write for example A:B=50%")
             pairs.append((spec, value))
     factors = {spec: read_fraction(value, f"degrade {spec}") for spec, value in pairs}
+    for spec, factor in factors.items():
+        if factor > 1:
+            raise TopologyError(
+                f"degrade {spec}: {float(100 * factor):g}% is more than a link has; give less"
+            )
     if len(factors) < len(pairs):
         raise TopologyError("degrade names the same links twice; give one factor for them")
     return factors

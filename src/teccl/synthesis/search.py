@@ -48,6 +48,8 @@ class Search:
         How far behind the best one each construction was, with each number of chunks.
     latest
         Length of the schedule that was offered last.
+    note
+        What the user should hear of in the end.
     """
 
     request: Request
@@ -56,6 +58,7 @@ class Search:
     cancel: CancelToken | None = None
     bound: BoundSummary | None = None
     is_refined: bool = False
+    note: str | None = None
     features: Features = field(init=False)
     incumbents: Incumbents = field(init=False)
     budget: Budget = field(init=False)

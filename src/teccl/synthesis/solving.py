@@ -13,7 +13,13 @@ from teccl.construct.baselines import BASELINES
 from teccl.construct.params import MILLION
 from teccl.demand import Collective, Demand
 from teccl.errors import MethodError, ProblemError
-from teccl.footprint import UNCERTAINTY, construction_footprint, free_memory
+from teccl.footprint import (
+    UNCERTAINTY,
+    Footprint,
+    construction_footprint,
+    free_memory,
+    least_sends,
+)
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.progress import CancelToken, Progress, ProgressCallback
 from teccl.reachability import find_unreachable
@@ -27,6 +33,7 @@ from teccl.synthesis.request import (
     Objective,
     Request,
     Solver,
+    check_obeyed,
     read_buffer,
     read_choice,
     read_chunks,
@@ -190,6 +197,7 @@ def run(
 ) -> Result:
     """Carry out a checked request."""
     _load_libraries()
+    _check_size(request)
     problem = request.problem(request.chunks or 1)
     if request.method not in BASELINES:
         from teccl.construct.warmup import load_kernels
@@ -223,17 +231,28 @@ def run(
     return _finished(search, best, stopped)
 
 
+def _check_size(request: Request) -> None:
+    """Refuse a demand whose sends no memory here holds before its chunks are listed."""
+    sends = least_sends(request.demand, request.topology.num_gpus)
+    if sends > MILLION:
+        _check_memory(request, Footprint.of_sends(sends))
+
+
+def _check_memory(request: Request, footprint: Footprint) -> None:
+    free = free_memory()
+    if footprint.num_bytes > UNCERTAINTY * free:
+        raise MethodError(
+            f"{request.demand.title} on {request.topology.num_gpus} GPUs takes {footprint}, but "
+            f"{free / 1e9:.1f} GB are free; use fewer GPUs (--ranks), fewer chunks or more memory"
+        )
+
+
 def _announce(search: Search, problem: Problem) -> None:
     """Say what a large construction takes, and refuse one that no memory here holds."""
     footprint = construction_footprint(problem)
     if search.features.offer_work(1) < MILLION:
         return
-    free = free_memory()
-    if footprint.num_bytes > UNCERTAINTY * free:
-        raise MethodError(
-            f"{problem.demand.title} on {problem.topology.num_gpus} GPUs takes {footprint}, but "
-            f"{free / 1e9:.1f} GB are free; use fewer GPUs (--ranks), fewer chunks or more memory"
-        )
+    _check_memory(search.request, footprint)
     search.report("construct", str(footprint))
 
 
@@ -267,8 +286,12 @@ def _check_request(request: Request) -> None:
         raise MethodError(
             f"method {request.method} has no grid; drop the grid's options or use auto"
         )
-    if request.method in BASELINES and request.from_schedule is not None:
-        raise MethodError(f"method {request.method} starts from nothing; drop --from or use auto")
+    if request.max_chunks is not None and request.chunks is not None:
+        raise ProblemError(
+            f"max chunks {request.max_chunks} limits what --chunks auto tries, but there are "
+            f"{request.chunks}; drop --max-chunks or add --chunks auto"
+        )
+    check_obeyed(request)
 
 
 def _without_schedule(search: Search, problem: Problem, status: Status, message: str) -> Result:
@@ -309,6 +332,7 @@ def _finished(search: Search, best: Candidate, stopped: Status) -> Result:
         epochs=best.epochs,
         verified=True,
         solve_seconds=search.elapsed_s,
+        message=search.note,
         tried=search.incumbents.tried if search.request.chunks is None else (),
     )
 

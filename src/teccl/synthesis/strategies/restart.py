@@ -31,7 +31,8 @@ class Restart:
         """Offer the replay, or say why the order is of no use."""
         obstacle = replay_start(search)
         if obstacle is not None:
-            search.report("restart", f"starting anew: {obstacle}")
+            search.note = f"started anew: {obstacle}"
+            search.report("restart", search.note)
         yield
 
 
@@ -93,11 +94,14 @@ def _difference(request: Request, problem: Problem, start: Schedule) -> str | No
     Raises
     ------
     ScheduleError
-        If the fabric is the same but something else was asked for.
+        If it is for other nodes, or the fabric is the same but something else was asked for.
     """
     old, new = start.problem.topology, problem.topology
     if old.nodes != new.nodes:
-        return "the schedule is for another fabric"
+        raise ScheduleError(
+            f"the schedule to start from is for {old.name} with {old.num_gpus} GPUs, not for "
+            f"{new.name} with {new.num_gpus} and the same names; drop --from"
+        )
     if replace(problem, topology=old) != start.problem:
         if old.links != new.links and problem.demand != start.problem.demand:
             return "the schedule serves other ranks"
