@@ -39,6 +39,13 @@ ProgressCallback = Callable[[Progress], None]
 class CancelToken:
     """Tells a search to stop and hand out the best it has; any thread may cancel.
 
+    Parameters
+    ----------
+    patience_s
+        Seconds that a search may take to end once it is cancelled. One that compiled code keeps
+        busy for longer is left behind in a thread of its own, which ends with the process, and
+        what it had found is handed out. None waits for it.
+
     Examples
     --------
     >>> token = CancelToken()
@@ -47,10 +54,11 @@ class CancelToken:
     True
     """
 
-    __slots__ = ("_event",)
+    __slots__ = ("_event", "patience_s")
 
-    def __init__(self) -> None:
+    def __init__(self, *, patience_s: float | None = None) -> None:
         self._event = threading.Event()
+        self.patience_s = patience_s
 
     def cancel(self) -> None:
         """Ask the search to stop at its next chance."""

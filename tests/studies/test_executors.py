@@ -5,13 +5,14 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from teccl import Demand, Topology
 from teccl.errors import DemandError, InputError
+from teccl.progress import CancelToken
 from teccl.runtime.launch import _RANK_VARIABLES
 from teccl.studies.executors import MAX_LOSSES, open_crew
 from teccl.studies.running import Workplace
@@ -124,3 +125,21 @@ def test_ranks_are_wanted_within_an_mpi_job_only(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(InputError, match="mpiexec"), open_crew(mpi=True):
         pass
+
+
+def test_tasks_that_run_are_ended_after_a_cancel():
+    """Nobody waits for a long search once its time is over; nothing of it is kept."""
+    token = CancelToken(patience_s=0.1)
+    long = replace(ring_task(), method="milp", options={"epoch": "1ns", "chunks": 4})
+    with open_crew(jobs=2) as crew:
+        outcomes = crew.run([long, replace(long, options={"epoch": "2ns", "chunks": 4})], token)
+        threading.Timer(1.0, token.cancel).start()
+        assert list(outcomes) == []
+
+
+def test_a_task_that_is_broken_off_is_no_outcome():
+    """In this process, too, a cancel ends the search, and what it had is not kept."""
+    token = CancelToken()
+    token.cancel()
+    with open_crew(jobs=1) as crew:
+        assert list(crew.run([ring_task()], token)) == []

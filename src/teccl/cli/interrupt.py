@@ -10,6 +10,8 @@ from types import FrameType
 
 from teccl.cli.errors import ExitCode
 
+# Seconds that a search has to end after Ctrl-C before it is left behind.
+PATIENCE_S = 0.5
 # The terminal's own "show the cursor", which a progress display hides.
 _SHOW_CURSOR = "\x1b[?25h\n"
 

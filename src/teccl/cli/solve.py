@@ -140,10 +140,10 @@ def solve(
         "degrade": degrade or None,
     }
     given = {keyword: value for keyword, value in flags.items() if value is not None}
-    from teccl.cli.interrupt import stopping_on_interrupt
+    from teccl.cli.interrupt import PATIENCE_S, stopping_on_interrupt
     from teccl.progress import CancelToken
 
-    token = CancelToken()
+    token = CancelToken(patience_s=PATIENCE_S)
     # Ctrl-C that comes after the search must not lose its schedule: saving and printing, too,
     # are done under the handler.
     with stopping_on_interrupt(token.cancel):

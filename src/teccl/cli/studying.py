@@ -54,7 +54,7 @@ def workplace(
     what: str,
 ) -> Iterator["Workplace"]:
     """Yield where to work, with progress on a terminal and Ctrl-C that keeps what is done."""
-    from teccl.cli.interrupt import stopping_on_interrupt
+    from teccl.cli.interrupt import PATIENCE_S, stopping_on_interrupt
     from teccl.studies.running import Workplace
     from teccl.synthesis.request import read_whole
 
@@ -62,7 +62,7 @@ def workplace(
         raise UsageError("both --dask and --mpi; give one of them")
     if store is not None and no_store:
         raise UsageError("both --store and --no-store; give one of them")
-    token = CancelToken()
+    token = CancelToken(patience_s=PATIENCE_S)
     with stopping_on_interrupt(token.cancel), _progress_bar(what, quiet=quiet) as on_outcome:
         yield Workplace(
             jobs=None if jobs is None else read_whole(jobs, "jobs", low=1, high=4096),

@@ -399,7 +399,7 @@ def _resources_of_links(links, link_start, res, res_start, route, count):
     return 0
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, nogil=True)
 def replay(
     res_start,
     res,

@@ -22,7 +22,7 @@ def _nearest_free_slot(taken, hold, wish, backward, period):
     return wish - best_wait if backward else wish + best_wait
 
 
-@nb.njit(cache=True)
+@nb.njit(cache=True, nogil=True)
 def modulo_times(
     link,
     hold,

@@ -19,7 +19,7 @@ from teccl.construct.tasks import (
     tasks_of_plan,
 )
 from teccl.models.peeling import Journeys
-from teccl.schedule import Schedule
+from teccl.schedule import Schedule, send_array
 
 IntArray = npt.NDArray[np.int64]
 
@@ -39,6 +39,9 @@ def schedule_journeys(journeys: Journeys, *, target_ps: int) -> Schedule:
     target_ps
         A finish that is good enough.
     """
+    if not journeys.chunk:
+        # Whoever wants something has it.
+        return Schedule(problem=journeys.problem, sends=send_array([], [], []), method="lp")
     ways = sorted({way for passages in journeys.passages for way in passages})
     instance = Instance.build(journeys.problem, ways=ways)
     plan = _plan(journeys, ways)

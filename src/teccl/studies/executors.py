@@ -12,6 +12,7 @@ import re
 import signal
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import (
@@ -38,6 +39,8 @@ from teccl.synthesis.request import read_whole
 MAX_LOSSES = 3
 # Seconds in which a Dask scheduler has to answer.
 _DASK_S = 5
+# Seconds between looks at tasks that run.
+_POLL_S = 0.1
 
 
 class WorkersLostError(TecclError):
@@ -69,7 +72,8 @@ class Crew:
     def run(self, tasks: Iterable[Task], cancel: CancelToken | None = None) -> Iterator[Outcome]:
         """Yield what comes of tasks, as it comes.
 
-        After a cancel no task is begun; those that run are waited for.
+        After a cancel no task is begun. Those that run are waited for, unless the token has less
+        patience: then local processes are ended, and others left to themselves.
 
         Raises
         ------
@@ -80,7 +84,11 @@ class Crew:
             for task in tasks:
                 if cancel is not None and cancel.is_cancelled:
                     return
-                yield carry_out(task)
+                outcome = carry_out(task, cancel)
+                if cancel is not None and cancel.is_cancelled:
+                    # What was broken off is no answer to the task.
+                    return
+                yield outcome
             return
         yield from _Shift(self, deque(tasks), cancel).outcomes()
 
@@ -94,12 +102,18 @@ class _Shift:
         self.suspects: deque[Task] = deque()
         self.running: dict[Future[Outcome], Task] = {}
         self.cancel = cancel
+        self.cancelled_at: float | None = None
         self.executor: Executor | None = None
 
     def outcomes(self) -> Iterator[Outcome]:
         try:
             while self._hand_out():
-                done, _ = wait(self.running, return_when=FIRST_COMPLETED)
+                done, _ = wait(self.running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
+                if not done:
+                    if self._is_out_of_patience():
+                        self._abandon()
+                        return
+                    continue
                 # Broken executors fail all their futures at once; look at them together.
                 lost = []
                 for future in sorted(done, key=list(self.running).index):
@@ -130,6 +144,19 @@ class _Shift:
                 break
             self._submit(self.waiting.popleft())
         return bool(self.running)
+
+    def _is_out_of_patience(self) -> bool:
+        """Whether a cancel was so long ago that what still runs is given up."""
+        if self.cancel is None or not self.cancel.is_cancelled or self.cancel.patience_s is None:
+            return False
+        self.cancelled_at = self.cancelled_at or time.monotonic()
+        return time.monotonic() - self.cancelled_at > self.cancel.patience_s
+
+    def _abandon(self) -> None:
+        """End the processes of a local executor with what they are doing."""
+        if isinstance(self.executor, ProcessPoolExecutor):
+            for process in list(self.executor._processes.values()):  # noqa: SLF001, no other way
+                process.kill()
 
     def _submit(self, task: Task) -> None:
         if self.executor is None:
@@ -210,7 +237,7 @@ def open_crew(
     elif dask is not None:
         with _dask_crew(dask, count) as crew:
             yield crew
-    elif mpi or (mpi is None and "mpi4py.futures" in sys.modules):
+    elif mpi or (mpi is None and "mpi4py.futures" in sys.modules and launched_rank() is not None):
         with _mpi_crew() as crew:
             yield crew
     elif count == 1:
@@ -290,15 +317,15 @@ def _dask_crew(address: str, count: int) -> Iterator[Crew]:
 @contextlib.contextmanager
 def _mpi_crew() -> Iterator[Crew]:
     """Yield the other ranks of an MPI job; MPI itself ends the job when one of them dies."""
-    try:
-        futures = import_module("mpi4py.futures")
-    except ImportError:
-        raise InputError("mpi4py is not installed; pip install 'teccl[mpi]'") from None
     if launched_rank() is None:
         raise InputError(
             "no MPI job to take ranks from; start it with: mpiexec -n N python -m mpi4py.futures "
             "-m teccl ..."
         )
+    try:
+        futures = import_module("mpi4py.futures")
+    except ImportError:
+        raise InputError("mpi4py is not installed; pip install 'teccl[mpi]'") from None
     with futures.MPIPoolExecutor(main=False) as pool:
         pool.bootup()
         yield Crew(

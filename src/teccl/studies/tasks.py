@@ -10,6 +10,7 @@ from teccl import __version__
 from teccl.demand import Demand
 from teccl.demand.files import demand_to_dict
 from teccl.errors import MethodError
+from teccl.progress import CancelToken
 from teccl.result import Result
 from teccl.topology import Topology
 from teccl.topology.files import topology_to_dict
@@ -53,7 +54,7 @@ class Task:
         text = json.dumps(document, sort_keys=True, ensure_ascii=False)
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def run(self) -> Result:
+    def run(self, cancel: CancelToken | None = None) -> Result:
         """Carry the request out in this process."""
         from teccl.studies.rivals import RIVALS
 
@@ -63,7 +64,8 @@ class Task:
             return solver(self.topology, self.demand, **self.options)
         from teccl.synthesis import solve
 
-        return solve(self.topology, demand=self.demand, method=self.method, **self.options)
+        options = {**self.options, **({} if cancel is None else {"cancel": cancel})}
+        return solve(self.topology, demand=self.demand, method=self.method, **options)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +90,9 @@ class Outcome:
     is_stored: bool = False
 
 
-def carry_out(task: Task) -> Outcome:
+def carry_out(task: Task, cancel: CancelToken | None = None) -> Outcome:
     """Run a task; a method that does not serve it is an outcome, other errors are raised."""
     try:
-        return Outcome(task=task, result=task.run())
+        return Outcome(task=task, result=task.run() if cancel is None else task.run(cancel))
     except MethodError as reason:
         return Outcome(task=task, reason=str(reason))

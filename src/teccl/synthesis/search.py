@@ -1,10 +1,11 @@
 """Search: the state of one request, what was proven, found and spent, and whom to tell."""
 
 import contextlib
+import copy
 import math
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from importlib import import_module
 from typing import TYPE_CHECKING
@@ -76,6 +77,12 @@ class Search:
     def elapsed_s(self) -> float:
         """Seconds since the start."""
         return time.perf_counter() - self.started
+
+    def snapshot(self) -> "Search":
+        """Return the state of now, apart from whoever goes on with this one."""
+        now = copy.copy(self)
+        now.incumbents = replace(self.incumbents, by_chunks=dict(self.incumbents.by_chunks))
+        return now
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:

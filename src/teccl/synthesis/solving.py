@@ -25,6 +25,7 @@ from teccl.progress import CancelToken, Progress, ProgressCallback
 from teccl.reachability import find_unreachable
 from teccl.result import Result, Status
 from teccl.schedule import BoundSummary, Schedule
+from teccl.synthesis.apart import Ending, run_apart
 from teccl.synthesis.incumbents import Candidate
 from teccl.synthesis.portfolio import Strategy, run_portfolio
 from teccl.synthesis.request import (
@@ -56,6 +57,7 @@ from teccl.units import Quantity
 
 Method = Callable[[Search], None]
 
+_NOTHING = "stopped before the first schedule was found"
 # Methods that construct.
 CONSTRUCTIONS = ("auto", "construct")
 
@@ -213,22 +215,33 @@ def run(
         return _without_schedule(search, problem, Status.INFEASIBLE, message)
     if request.method in CONSTRUCTIONS:
         _announce(search, problem)
-    stopped = Status.FEASIBLE
-    message = "stopped before the first schedule was found"
+    ending: Ending | None
+    if cancel is None or cancel.patience_s is None:
+        ending = _searched(search, problem)
+    else:
+        ending = run_apart(partial(_searched, search, problem), cancel, cancel.patience_s)
+        # A search that was left behind goes on with its own state.
+        search = search if ending is not None else search.snapshot()
+    stopped, message = ending or Ending(Status.INTERRUPTED, _NOTHING)
+    best = search.incumbents.best
+    if best is None:
+        return _without_schedule(search, problem, stopped, message)
+    return _finished(search, best, stopped)
+
+
+def _searched(search: Search, problem: Problem) -> Ending:
+    """Prove a bound and let the method find schedules; tell how that ended."""
     try:
         search.checkpoint()
         search.report("bound")
         search.bound = search.prove(problem, narrow=False)
         search.report("bound", search.bound.certificate)
-        METHODS[request.method](search)
+        METHODS[search.request.method](search)
     except SearchStoppedError as stop:
-        stopped, message = stop.status, stop.message or message
+        return Ending(stop.status, stop.message or _NOTHING)
     except KeyboardInterrupt:
-        stopped = Status.INTERRUPTED
-    best = search.incumbents.best
-    if best is None:
-        return _without_schedule(search, problem, stopped, message)
-    return _finished(search, best, stopped)
+        return Ending(Status.INTERRUPTED, _NOTHING)
+    return Ending(Status.FEASIBLE, _NOTHING)
 
 
 def _check_size(request: Request) -> None:
@@ -311,7 +324,8 @@ def _finished(search: Search, best: Candidate, stopped: Status) -> Result:
     """Verify the best schedule and report on it."""
     from teccl.verification import verify
 
-    search.refine()
+    if stopped is not Status.INTERRUPTED:
+        search.refine()
     search.report("verify")
     bound = search.bound
     if search.request.grid and search.request.chunks is None and best.grid is None:
