@@ -8,40 +8,97 @@ __version__ = "0.1.0"
 # Public names and the module each lives in. They load on first use, so that `import teccl`
 # and `teccl --help` stay fast.
 _PUBLIC = {
+    "BoundReport": "teccl.bounds.report",
     "Collective": "teccl.demand",
     "Demand": "teccl.demand",
     "Tenant": "teccl.demand",
+    "DemandError": "teccl.errors",
+    "ExportError": "teccl.errors",
+    "ExportRefused": "teccl.errors",
+    "InputError": "teccl.errors",
+    "MethodError": "teccl.errors",
+    "ProblemError": "teccl.errors",
+    "ProgramError": "teccl.errors",
+    "RunError": "teccl.errors",
+    "ScheduleError": "teccl.errors",
+    "SimulationFailed": "teccl.errors",
+    "SimulatorError": "teccl.errors",
+    "SolverError": "teccl.errors",
+    "TecclError": "teccl.errors",
+    "TopologyError": "teccl.errors",
+    "UnitError": "teccl.errors",
+    "VerificationError": "teccl.errors",
+    "export": "teccl.exporters",
+    "ImportedSchedule": "teccl.importers",
+    "import_schedule": "teccl.importers",
+    "Problem": "teccl.problem",
+    "CancelToken": "teccl.progress",
+    "Progress": "teccl.progress",
+    "Replay": "teccl.replay",
+    "simulate": "teccl.replay",
+    "report_page": "teccl.report",
+    "write_report": "teccl.report",
+    "Result": "teccl.result",
+    "Status": "teccl.result",
+    "Calibration": "teccl.runtime.calibrate",
+    "calibrate_ranks": "teccl.runtime.calibrating",
+    "Schedule": "teccl.schedule",
+    "Send": "teccl.schedule",
+    "validate": "teccl.simulators",
+    "compare": "teccl.studies",
+    "evaluate": "teccl.studies",
+    "sweep": "teccl.studies",
+    "whatif": "teccl.studies",
+    "solve": "teccl.synthesis",
+    "bound": "teccl.synthesis.bounding",
+    "TimeGrid": "teccl.timegrid",
     "Link": "teccl.topology",
     "Node": "teccl.topology",
     "Topology": "teccl.topology",
-    "Problem": "teccl.problem",
-    "TimeGrid": "teccl.timegrid",
-    "Schedule": "teccl.schedule",
-    "Send": "teccl.schedule",
-    "Result": "teccl.result",
-    "TecclError": "teccl.errors",
-    "compare": "teccl.studies",
-    "evaluate": "teccl.studies",
-    "export": "teccl.exporters",
-    "simulate": "teccl.replay",
-    "solve": "teccl.synthesis",
-    "sweep": "teccl.studies",
-    "validate": "teccl.simulators",
+    "Imported": "teccl.topology.importers",
+    "import_topology": "teccl.topology.importers",
+    "Violation": "teccl.verification",
+    "ViolationKind": "teccl.verification",
     "verify": "teccl.verification",
-    "whatif": "teccl.studies",
 }
 
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604, all of them are strings
 
 if TYPE_CHECKING:
+    from teccl.bounds.report import BoundReport as BoundReport
     from teccl.demand import Collective as Collective
     from teccl.demand import Demand as Demand
     from teccl.demand import Tenant as Tenant
+    from teccl.errors import DemandError as DemandError
+    from teccl.errors import ExportError as ExportError
+    from teccl.errors import ExportRefused as ExportRefused
+    from teccl.errors import InputError as InputError
+    from teccl.errors import MethodError as MethodError
+    from teccl.errors import ProblemError as ProblemError
+    from teccl.errors import ProgramError as ProgramError
+    from teccl.errors import RunError as RunError
+    from teccl.errors import ScheduleError as ScheduleError
+    from teccl.errors import SimulationFailed as SimulationFailed
+    from teccl.errors import SimulatorError as SimulatorError
+    from teccl.errors import SolverError as SolverError
     from teccl.errors import TecclError as TecclError
+    from teccl.errors import TopologyError as TopologyError
+    from teccl.errors import UnitError as UnitError
+    from teccl.errors import VerificationError as VerificationError
     from teccl.exporters import export as export
+    from teccl.importers import ImportedSchedule as ImportedSchedule
+    from teccl.importers import import_schedule as import_schedule
     from teccl.problem import Problem as Problem
+    from teccl.progress import CancelToken as CancelToken
+    from teccl.progress import Progress as Progress
+    from teccl.replay import Replay as Replay
     from teccl.replay import simulate as simulate
+    from teccl.report import report_page as report_page
+    from teccl.report import write_report as write_report
     from teccl.result import Result as Result
+    from teccl.result import Status as Status
+    from teccl.runtime.calibrate import Calibration as Calibration
+    from teccl.runtime.calibrating import calibrate_ranks as calibrate_ranks
     from teccl.schedule import Schedule as Schedule
     from teccl.schedule import Send as Send
     from teccl.simulators import validate as validate
@@ -50,10 +107,15 @@ if TYPE_CHECKING:
     from teccl.studies import sweep as sweep
     from teccl.studies import whatif as whatif
     from teccl.synthesis import solve as solve
+    from teccl.synthesis.bounding import bound as bound
     from teccl.timegrid import TimeGrid as TimeGrid
     from teccl.topology import Link as Link
     from teccl.topology import Node as Node
     from teccl.topology import Topology as Topology
+    from teccl.topology.importers import Imported as Imported
+    from teccl.topology.importers import import_topology as import_topology
+    from teccl.verification import Violation as Violation
+    from teccl.verification import ViolationKind as ViolationKind
     from teccl.verification import verify as verify
 
 

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Annotated
 
-from teccl.cli.errors import CommandFailed, ExitCode, UsageError
 from teccl.cli.options import (
     BufferOption,
     CollectiveArgument,
@@ -26,7 +25,6 @@ from teccl.cli.options import (
 
 if TYPE_CHECKING:
     from teccl.bounds.report import BoundReport, Scope
-    from teccl.synthesis.request import Request
 
 # Bounds of one scope that a person still reads; --json has all of them.
 MAX_ROWS = 12
@@ -62,47 +60,44 @@ def bound(
     per block, with --grid bounds in epochs. The one that a schedule must meet to be optimal is
     marked with a star.
     """
-    from teccl.bounds.report import report
     from teccl.cli.output import emit, emit_json
-    from teccl.problem import SwitchMode, Transit
-    from teccl.reachability import find_unreachable
-    from teccl.synthesis import request as asked
+    from teccl.synthesis.bounding import bound as prove
 
-    on_grid = grid or epoch is not None or epoch_multiplier is not None
-    network = asked.read_topology(topology, without_link or (), degrade or ())
-    request = asked.Request(
-        topology=network,
-        demand=asked.read_demand(network, collective, demand, size=size, ranks=ranks, root=root),
-        chunks=asked.read_chunks(chunks, on_grid=on_grid),
-        grid=on_grid,
-        epoch=asked.read_epoch(epoch),
-        epoch_multiplier=asked.read_fraction(epoch_multiplier or 1, "epoch multiplier"),
-        switch=asked.read_choice(switch or "copy", SwitchMode, "switch"),
-        transit=asked.read_choice(transit or "store-and-forward", Transit, "transit"),
-        buffer=asked.read_buffer(buffer),
+    flags = {
+        "epoch": epoch,
+        "epoch_multiplier": epoch_multiplier,
+        "switch": switch,
+        "transit": transit,
+        "buffer": buffer,
+    }
+    found = prove(
+        topology,
+        collective,
+        size=size,
+        ranks=ranks,
+        root=root,
+        demand=demand,
+        chunks=chunks,
+        grid=grid,
         copy=not no_copy,
+        without_links=without_link or (),
+        degrade=degrade or (),
+        **{name: value for name, value in flags.items() if value is not None},
     )
-    if on_grid and request.chunks is None:
-        raise UsageError("--chunks auto: epochs follow from the chunks; give a number on the grid")
-    problem = request.problem(request.chunks or 1)
-    obstacle = find_unreachable(problem)
-    if obstacle is not None:
-        raise CommandFailed(ExitCode.NO_SCHEDULE, f"no bound: {obstacle.describe(problem)}")
-    found = report(problem, request.time_grid(problem), request.chunks is not None)
     if as_json:
         emit_json(found.to_dict())
     elif not quiet:
-        emit(_text(request, found))
+        emit(_text(found))
 
 
-def _text(request: "Request", found: "BoundReport") -> str:
+def _text(found: "BoundReport") -> str:
     from teccl.cli.output import pairs
 
     tables = [_table(found, scope) for scope in found.bounds]
-    return "\n\n".join([pairs(_figures(request, found)), *tables])
+    return "\n\n".join([pairs(_figures(found)), *tables])
 
 
-def _figures(request: "Request", found: "BoundReport") -> list[tuple[str, object]]:
+def _figures(found: "BoundReport") -> list[tuple[str, object]]:
     from teccl.units import display_time, format_size
 
     problem = found.problem
@@ -110,7 +105,7 @@ def _figures(request: "Request", found: "BoundReport") -> list[tuple[str, object
         ("topology", f"{problem.topology.name}, {problem.num_gpus} GPUs"),
         ("collective", f"{problem.demand.title}, {format_size(problem.size_bytes)}"),
     ]
-    if request.chunks is not None:
+    if len(found.bounds) > 1:
         rows.append(("chunks", f"{problem.num_chunks} of {format_size(problem.chunk_bytes)}"))
     if found.epoch_s is not None:
         rows.append(("epoch", display_time(found.epoch_s)))
