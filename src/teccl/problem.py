@@ -159,7 +159,8 @@ class Problem:
             return
         steps = self.topology.each_kind(self.topology.rate_steps)
         slowest = min(rate for each in steps for _, rate in each)
-        longest = self.chunk_bytes / slowest + max(self.topology.each_kind(lambda link: link.alpha))
+        wait = max(self.topology.each_kind(lambda link: link.alpha + link.overhead))
+        longest = self.chunk_bytes / slowest + wait
         hops = max(1, len(self.chunks)) * max(1, self.topology.num_nodes)
         if longest * hops > MAX_SECONDS:
             raise ProblemError(
@@ -189,7 +190,7 @@ class Problem:
 
     @property
     def transmission_ps(self) -> IntArray:
-        """Picoseconds a chunk occupies a link, rounded up: rows are links, columns chunk sizes."""
+        """Picoseconds a chunk's bytes take on a link, rounded up: rows are links, columns sizes."""
         if self._transmission_ps is None:
             topology, sizes = self.topology, self.chunks.sizes
             kinds = topology.each_kind(
@@ -200,6 +201,11 @@ class Problem:
             object.__setattr__(self, "_transmission_ps", table)
         assert self._transmission_ps is not None
         return self._transmission_ps
+
+    @property
+    def hold_ps(self) -> IntArray:
+        """Picoseconds a chunk alone on its way holds a link: the overhead, then its bytes."""
+        return self.transmission_ps + self.topology.overhead_ps[:, None]
 
     def ready_ps(self) -> IntArray:
         """Picoseconds from which each node's own data of each tenant may be sent."""

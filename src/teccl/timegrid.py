@@ -57,9 +57,13 @@ class TimeGrid:
             raise ProblemError(f"epoch {self.epoch} s is not positive; give for example 1us")
         topology = self.problem.topology
         arrays = {
-            "kappa": topology.each_link(lambda link: self.epochs_to_send(topology.rate(link))),
+            "kappa": topology.each_link(
+                lambda link: self.epochs_to_send(topology.rate(link), link.overhead)
+            ),
             "delta": topology.each_link(lambda link: self.epochs_of_latency(link.alpha)),
-            "capacity": topology.each_link(lambda link: self.chunks_per_epoch(topology.rate(link))),
+            "capacity": topology.each_link(
+                lambda link: self.chunks_per_epoch(topology.rate(link), link.overhead)
+            ),
         }
         for name, values in arrays.items():
             if max(values, default=0) > 2**40:
@@ -101,22 +105,35 @@ class TimeGrid:
         if not isinstance(epoch, EpochRule) and epoch not in tuple(EpochRule):
             duration = parse_duration(epoch, what="epoch") * multiplier
             return TimeGrid(problem=problem, epoch=duration)
-        rates = problem.topology.rates
-        if not rates:
+        topology = problem.topology
+        holds = topology.each_kind(
+            lambda link: link.overhead + problem.chunk_bytes / topology.rate(link)
+        )
+        if not holds:
             raise ProblemError("the topology has no links, so no epoch follows; add links")
-        rate = max(rates) if epoch == EpochRule.FASTEST else min(rates)
-        duration = problem.chunk_bytes / rate * multiplier
+        duration = (min(holds) if epoch == EpochRule.FASTEST else max(holds)) * multiplier
         if max(link.alpha for link in problem.topology.links) > MAX_ALPHA_EPOCHS * duration:
             duration *= COARSENING
         return TimeGrid(problem=problem, epoch=duration)
 
-    def epochs_to_send(self, rate: Fraction) -> int:
-        """Kappa of a rate: whole epochs that one chunk takes."""
-        return math.ceil(self.problem.chunk_bytes / (rate * self.epoch))
+    def epochs_to_send(self, rate: Fraction, overhead: Fraction = Fraction(0)) -> int:
+        """Kappa of a rate and an overhead: whole epochs that one chunk takes."""
+        return math.ceil(self._hold(rate, overhead) / self.epoch)
 
-    def chunks_per_epoch(self, rate: Fraction) -> int:
-        """Chunks that may start within one kappa window at a rate."""
-        return max(1, math.floor(rate * self.epoch / self.problem.chunk_bytes))
+    def chunks_per_epoch(self, rate: Fraction, overhead: Fraction = Fraction(0)) -> int:
+        """Chunks that may start within one kappa window at a rate and an overhead."""
+        return max(1, math.floor(self.epoch / self._hold(rate, overhead)))
+
+    def shared_epochs(self, name: str) -> tuple[int, int]:
+        """Kappa and chunks per window of a shared capacity: its rate, its links' least overhead."""
+        topology = self.problem.topology
+        sharing = (link.overhead for link in topology.links if name in link.shares)
+        rate, overhead = topology.shared[name], min(sharing, default=Fraction(0))
+        return self.epochs_to_send(rate, overhead), self.chunks_per_epoch(rate, overhead)
+
+    def _hold(self, rate: Fraction, overhead: Fraction) -> Fraction:
+        """Seconds for which one chunk holds a link."""
+        return overhead + self.problem.chunk_bytes / rate
 
     def epochs_of_latency(self, alpha: Fraction) -> int:
         """Delta of a latency: whole epochs, none when it is negligible."""
@@ -132,11 +149,13 @@ class TimeGrid:
 
     def kappa_at(self, link: int, epoch: int) -> int:
         """Kappa of a link for a send in a given epoch, profiles included."""
-        return self.epochs_to_send(self.rate_at(link, epoch))
+        overhead = self.problem.topology.links[link].overhead
+        return self.epochs_to_send(self.rate_at(link, epoch), overhead)
 
     def capacity_at(self, link: int, epoch: int) -> int:
         """Chunks that may start in the window of an epoch, profiles included."""
-        return self.chunks_per_epoch(self.rate_at(link, epoch))
+        overhead = self.problem.topology.links[link].overhead
+        return self.chunks_per_epoch(self.rate_at(link, epoch), overhead)
 
     def ready_epoch(self, ready: Fraction) -> int:
         """First epoch at whose start data that is ready at a time may be sent."""

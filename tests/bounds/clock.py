@@ -68,11 +68,32 @@ class Clock:
         names = topology.links[link].shares
         return min([topology.links[link].bandwidth, *(topology.shared[name] for name in names)])
 
-    def kappa(self, size: Fraction, rate: Fraction) -> int:
-        """Units that a chunk takes at a rate."""
+    def overhead(self, link: int) -> Fraction:
+        """Units that a transfer on a link takes beside its bytes."""
+        return self.problem.topology.links[link].overhead / self.unit
+
+    def least_overhead(self, name: str) -> Fraction:
+        """The least such of the links that share a capacity."""
+        links = self.problem.topology.links
+        sharing = (self.overhead(e) for e, link in enumerate(links) if name in link.shares)
+        return min(sharing, default=Fraction(0))
+
+    def kappa(self, size: Fraction, rate: Fraction, overhead: Fraction) -> int:
+        """Units that a chunk takes at a rate after an overhead."""
         if self.exact:
-            return self.whole(size / (rate * self.unit))
-        return ceil(self.problem.chunk_bytes / (rate * self.unit))
+            return self.whole(overhead + size / (rate * self.unit))
+        return ceil(overhead + self.problem.chunk_bytes / (rate * self.unit))
+
+    def link_kappa(self, size: Fraction, link: int) -> int:
+        """Units that a chunk takes on a link by itself."""
+        return self.kappa(size, self.rate(link), self.overhead(link))
+
+    def tree_kappa(self, size: Fraction, tree: Tree) -> int:
+        """Units that a chunk takes on a circuit: one overhead, the largest, and the lowest rate."""
+        if not self.exact:
+            return max(self.link_kappa(size, e) for e, _ in tree)
+        overhead = max(self.overhead(e) for e, _ in tree)
+        return self.kappa(size, min(self.rate(e) for e, _ in tree), overhead)
 
     def delta(self, alpha: Fraction) -> int:
         """Units of a latency."""
@@ -80,11 +101,15 @@ class Clock:
             return self.whole(alpha / self.unit)
         return 0 if alpha * 10 <= self.unit else ceil(alpha / self.unit)
 
-    def capacity(self, rate: Fraction) -> int:
+    def capacity(self, rate: Fraction, overhead: Fraction) -> int:
         """Chunks that may be under way at a time."""
         if self.exact:
             return 1
-        return max(1, floor(rate * self.unit / self.problem.chunk_bytes))
+        return max(1, floor(1 / (overhead + self.problem.chunk_bytes / (rate * self.unit))))
+
+    def link_capacity(self, link: int) -> int:
+        """Chunks that a link carries at a time."""
+        return self.capacity(self.rate(link), self.overhead(link))
 
     def ready(self, chunk: int, node: int) -> int:
         """First unit in which a node may send its own data of a chunk."""
@@ -97,8 +122,9 @@ class Clock:
     def limit(self, place: int | str) -> int:
         """How much load a link or shared capacity bears at a time."""
         if isinstance(place, str):
-            return self.capacity(self.problem.topology.shared[place])
-        return 1 if self.has_circuits and not self.hyper else self.capacity(self.rate(place))
+            rate = self.problem.topology.shared[place]
+            return self.capacity(rate, self.least_overhead(place))
+        return 1 if self.has_circuits and not self.hyper else self.link_capacity(place)
 
     def hops(self, size: Fraction) -> list[Hop]:
         """All hops for chunks of a size, in the same order for every size."""
@@ -113,7 +139,8 @@ class Clock:
     def hop(self, tree: Tree, size: Fraction) -> Hop:
         """Lay a link or circuit on the time axis."""
         links = self.problem.topology.links
-        slowest = max(self.kappa(size, self.rate(e)) for e, _ in tree)
+        slowest = self.tree_kappa(size, tree)
+        rate = min(self.rate(e) for e, _ in tree)
         offsets: list[int] = []
         ways: list[Fraction] = []
         uses: list[Use] = []
@@ -124,7 +151,7 @@ class Clock:
             )
             offsets.append(0 if self.hyper else before)
             ways.append(links[e].alpha + (0 if parent is None else ways[parent]))
-            uses += self.uses_of(e, size, offsets[-1], slowest)
+            uses += self.uses_of(e, size, offsets[-1], slowest, rate)
             if all(up != len(offsets) - 1 for _, up in tree):
                 late = (
                     self.delta(ways[-1]) if self.hyper else offsets[-1] + self.delta(links[e].alpha)
@@ -132,18 +159,23 @@ class Clock:
                 ends.append((links[e].dst, late + slowest))
         return Hop(links[tree[0][0]].src, tree, tuple(uses), tuple(ends))
 
-    def uses_of(self, link: int, size: Fraction, offset: int, slowest: int) -> list[Use]:
-        """What a hop of some length takes of one of its links and of what that link shares."""
+    def uses_of(
+        self, link: int, size: Fraction, offset: int, slowest: int, rate: Fraction
+    ) -> list[Use]:
+        """What a hop of some length and rate takes of one of its links and of what that shares."""
         topology = self.problem.topology
-        own = self.kappa(size, self.rate(link))
+        own = self.link_kappa(size, link)
         span, load = own, Fraction(1)
         if self.has_circuits and not self.hyper:
-            span, load = slowest, Fraction(own, slowest * self.capacity(self.rate(link)))
+            share = Fraction(own, slowest * self.link_capacity(link))
+            span, load = slowest, rate / self.rate(link) if self.exact else share
         elif self.exact:
             span = slowest
         uses = [Use(link, offset, span, load)]
         for name in topology.links[link].shares:
-            held = slowest if self.exact else self.kappa(size, topology.shared[name])
+            held = slowest
+            if not self.exact:
+                held = self.kappa(size, topology.shared[name], self.least_overhead(name))
             uses.append(Use(name, offset, held, Fraction(1)))
         return uses
 

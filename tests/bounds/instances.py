@@ -297,6 +297,15 @@ def _with_ready(rng: random.Random, tenant: Tenant, ranks: list[int]) -> Tenant:
     return replace(tenant, ready={rank: rng.randrange(5) * UNIT for rank in late})
 
 
+def with_overheads(problem: Problem, rng: random.Random) -> Problem:
+    """The same with overheads of whole units: one for all links, or some of each."""
+    overheads = rng.choice([[1], [2], [0, 1], [0, 2], [1, 2, 3], [0, 0, 4]])
+    links = tuple(
+        replace(link, overhead=rng.choice(overheads) * UNIT) for link in problem.topology.links
+    )
+    return replace(problem, topology=replace(problem.topology, links=links))
+
+
 def random_epoch(seed: int, problem: Problem) -> Fraction:
     """An epoch that fits badly: chunks take fractions of it, latencies vanish or grow."""
     rng = random.Random(seed)

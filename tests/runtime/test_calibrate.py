@@ -135,14 +135,19 @@ def test_groups_are_fitted_together():
     """Ranks of a class get one fit from the samples of all pairs measured for it."""
     plan, stands_for = plan_pairs(4, [1000, 10**6], group=2, repeat=3)
     seconds = [
-        [[2 * (1e-6 + 4e-6 * (a // 2 != b // 2)) + s / 10e9] * 3 for s in (1000, 10**6)]
-        for a, b in plan.pairs
+        [
+            [2 * (1e-6 + 4e-6 * (a // 2 != b // 2)) + (m + 1) * 0.5e-6 + m * s / 10e9] * 3
+            for m, s in plan.kinds(i)
+        ]
+        for i, (a, b) in enumerate(plan.pairs)
     ]
     found = calibration(plan, {"hosts": ["h"] * 4, "seconds": seconds}, stands_for=stands_for)
     alphas = {(link.src, link.dst): link.fit.alpha_s for link in found.links}
     assert len(alphas) == 12
     assert alphas[0, 1] == pytest.approx(1e-6, rel=1e-3)
     assert alphas[1, 2] == pytest.approx(5e-6, rel=1e-3)
+    assert found.overhead_s == pytest.approx(0.5e-6, rel=1e-3)
+    assert found.topology().links[0].overhead == Fraction("5e-7")
 
 
 def test_pairs_of_a_round_share_no_rank():
@@ -163,7 +168,7 @@ def test_switches_cannot_be_calibrated():
 def test_hosts_become_groups():
     """Ranks of different hosts are of different groups."""
     plan, _ = plan_pairs(2, [1, 1000])
-    seconds = [[[1e-6], [2e-6]]] * 2
+    seconds = [[[2e-6], [3e-6], [20e-6]]] * 2
     topology = calibration(plan, {"hosts": ["a", "b"], "seconds": seconds}).topology()
     assert [node.group for node in topology.nodes] == ["host0", "host1"]
     assert topology.links[0].alpha > Fraction(0)
@@ -180,9 +185,9 @@ def test_calibrate_measures_local_ranks(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("topology", ["ring:gpus=2", "dgx1"])
+@pytest.mark.parametrize("topology", ["ring:gpus=2,overhead=0.2us", "dgx1:overhead=0.5us"])
 def test_calibrate_recovers_emulated_links(topology):
-    """Alpha and bandwidth of every emulated link come back within ten per cent."""
+    """Alpha, bandwidth and overhead of every emulated link come back within 10, 3 and 15 %."""
     pytest.importorskip("mpi4py", reason="mpi4py is not installed; pip install 'teccl[mpi]'")
     from teccl.runtime.calibrating import calibrate_ranks
 
@@ -192,4 +197,5 @@ def test_calibrate_recovers_emulated_links(topology):
     for link in network.links:
         fit = fits[link.src, link.dst]
         assert fit.alpha_s == pytest.approx(float(link.alpha), rel=0.1)
-        assert fit.bandwidth == pytest.approx(float(link.bandwidth), rel=0.1)
+        assert fit.bandwidth == pytest.approx(float(link.bandwidth), rel=0.03)
+        assert fit.overhead_s == pytest.approx(float(link.overhead), rel=0.15)

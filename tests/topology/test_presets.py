@@ -506,8 +506,14 @@ def test_list_names_every_preset_with_its_defaults():
         "seed": "0",
         "bandwidth": "50GB/s",
         "alpha": "0.5us",
+        "overhead": "0",
     }
-    assert presets["dgx-h100"].parameters == {"chassis": "1", "nvls": "false", "alpha": "per link"}
+    assert presets["dgx-h100"].parameters == {
+        "chassis": "1",
+        "nvls": "false",
+        "alpha": "per link",
+        "overhead": "0",
+    }
     assert all(re.fullmatch(r"[A-Z][^\n]{10,98}\.", info.summary) for info in presets.values())
 
 

@@ -31,7 +31,8 @@ def net(names: str, links: str, shared: dict | None = None) -> Topology:
     """Build a topology: ``net("a b | s r+", "a>s, s>b 2 0.5, a-b /nic")``.
 
     Switches stand behind the bar, ``+`` lets them reduce. A link has its ends (``-`` for both
-    directions), then a rate, an alpha, and the names of shared capacities behind slashes.
+    directions), then a rate, an alpha, an overhead, and the names of shared capacities behind
+    slashes.
     """
     gpus, _, switches = names.partition("|")
     nodes = [Node(name=name) for name in gpus.split()]
@@ -47,9 +48,17 @@ def net(names: str, links: str, shared: dict | None = None) -> Topology:
         shares = tuple(word[1:] for word in rest if word.startswith("/"))
         bandwidth = rate(numbers[0] if numbers else 1)
         alpha = seconds(numbers[1] if len(numbers) > 1 else 0)
+        overhead = seconds(numbers[2] if len(numbers) > 2 else 0)
         pairs = [ends.split(">")] if ">" in ends else [ends.split("-"), ends.split("-")[::-1]]
         built += [
-            Link(src=index[a], dst=index[b], bandwidth=bandwidth, alpha=alpha, shares=shares)
+            Link(
+                src=index[a],
+                dst=index[b],
+                bandwidth=bandwidth,
+                alpha=alpha,
+                overhead=overhead,
+                shares=shares,
+            )
             for a, b in pairs
         ]
     capacities = {name: rate(value) for name, value in (shared or {}).items()}

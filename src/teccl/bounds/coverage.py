@@ -179,7 +179,8 @@ def _port(network: Network, side: _Side, node: int) -> _Port | None:
     gates, ends = network.gates(links), np.unique(side.far[links])
     # Ways that pass nothing but switches before the far end of an input.
     passing = network.problem.topology.is_switch[side.near]
-    lead = dict(zip(ends.tolist(), _least_ways(network, side, ends, passing), strict=True))
+    leads = _least_ways(side, network.onward, ends, passing)
+    lead = dict(zip(ends.tolist(), leads, strict=True))
     places = {end: side.places(node, end, row) for end, row in lead.items()}
     used = np.unique(np.concatenate(list(places.values())))
     ways = np.full(network.distance.shape, FAR)
@@ -234,11 +235,11 @@ def _without(network: Network, side: _Side, node: int, places: IntArray) -> IntA
     again = np.flatnonzero(passes.any(axis=1) & ~network.problem.topology.is_switch[places])
     if len(again):
         apart = (side.near != node) & (side.far != node)
-        ways[again] = _least_ways(network, side, places[again], apart)
+        ways[again] = _least_ways(side, network.step, places[again], apart)
     return ways
 
 
-def _least_ways(network: Network, side: _Side, places: IntArray, allowed: Mask) -> IntArray:
+def _least_ways(side: _Side, step: IntArray, places: IntArray, allowed: Mask) -> IntArray:
     """Bellman and Ford's distances to places, all at once, over the links that are allowed."""
     kept = np.flatnonzero(allowed)
     kept = kept[np.argsort(side.far[kept], kind="stable")]
@@ -248,7 +249,7 @@ def _least_ways(network: Network, side: _Side, places: IntArray, allowed: Mask) 
         return ways
     heads, first = np.unique(side.far[kept], return_index=True)
     for _ in range(len(side.distance)):
-        options = ways[:, side.near[kept]] + network.step[kept]
+        options = ways[:, side.near[kept]] + step[kept]
         better = np.minimum(ways[:, heads], np.minimum.reduceat(options, first, axis=1))
         if np.array_equal(better, ways[:, heads]):
             break

@@ -1,6 +1,6 @@
 """The numbers bounds are made of: exact rates, latencies, distances and classes of chunks."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
@@ -82,8 +82,11 @@ class Network:
     step
         Time a chunk needs from the start on a link until it is usable at the far end, at least;
         the latency alone where data is fluid.
+    onward
+        Time from the start on a link until the next link of the way may start: the step or, in a
+        circuit, the latency.
     hold
-        Time one whole chunk occupies a link, at least; zero where data is fluid.
+        Time one whole chunk takes of a link, at least; zero where data is fluid.
     slots
         Chunks a link can take within one holding time.
     distance
@@ -103,6 +106,7 @@ class Network:
     rate: tuple[Fraction, ...]
     steps: tuple[Steps, ...]
     step: IntArray
+    onward: IntArray
     hold: IntArray
     slots: IntArray
     distance: IntArray
@@ -129,13 +133,16 @@ class Network:
     def build(problem: Problem, *, grid: TimeGrid | None = None, fluid: bool = False) -> "Network":
         """Collect the numbers; `fluid` allows any chunking."""
         topology = problem.topology
-        latency, hold, slots = _link_times(problem, grid, fluid=fluid)
+        latency, bytes_take, slots = _link_times(problem, grid, fluid=fluid)
+        # On the grid an overhead lies in kappa.
+        overhead = np.zeros_like(latency) if grid else _whole(topology, lambda e: e.overhead)
         if grid is not None and problem.switch is SwitchMode.HYPER_EDGE:
             # The sum of a hyper-edge's latencies is rounded, which may be less than its parts are.
             latency = np.where(_touches_switch(problem), 0, latency)
-        step = _least_steps(problem, latency, hold)
+        step = _least_steps(problem, latency, overhead + bytes_take)
         distance = all_distances(problem, step)
-        approach, crossing = _crossings(problem, distance, latency, hold)
+        paid = overhead if fluid else _paid(problem, overhead)
+        approach, crossing = _crossings(problem, distance, latency, paid + bytes_take)
         return Network(
             problem=problem,
             fluid=fluid,
@@ -143,7 +150,8 @@ class Network:
             rate=tuple(topology.each_link(lambda e: _fastest(topology, e) / PICOSECONDS)),
             steps=tuple(topology.each_link(lambda e: _steps(topology, e))),
             step=step,
-            hold=hold,
+            onward=latency if _has_circuits(problem) else step,
+            hold=bytes_take if fluid else paid + bytes_take,
             slots=slots,
             distance=distance,
             approach=approach,
@@ -159,19 +167,36 @@ def _fastest(topology: Topology, link: Link) -> Fraction:
 
 
 def _steps(topology: Topology, link: Link) -> Steps:
-    """Bytes per picosecond of a link over time, in picoseconds."""
-    return tuple((at * PICOSECONDS, rate / PICOSECONDS) for at, rate in topology.rate_steps(link))
+    """Bytes per picosecond over time that a transfer begun then sends, in picoseconds.
+
+    The bytes follow the overhead, so a link's rate counts for what begins as much earlier.
+    """
+    known: dict[Fraction, Fraction] = {}
+    for at, rate in topology.rate_steps(link):
+        known[max(Fraction(0), at - link.overhead) * PICOSECONDS] = rate / PICOSECONDS
+    return tuple(known.items())
+
+
+def _whole(topology: Topology, seconds: Callable[[Link], Fraction]) -> IntArray:
+    """A time of each link in whole picoseconds, rounded down."""
+    times = topology.each_link(lambda link: int(seconds(link) * PICOSECONDS))
+    return np.array(times, dtype=np.int64)
 
 
 def _link_times(
     problem: Problem, grid: TimeGrid | None, *, fluid: bool
 ) -> tuple[IntArray, IntArray, IntArray]:
-    """Latency, holding time and slots of each link, each rounded so that bounds stay valid."""
+    """Latency, time for the bytes and slots of each link, each rounded so that bounds stay valid.
+
+    On the grid the time is kappa, which includes the overhead.
+    """
     topology = problem.topology
     if grid is not None:
         latency = topology.each_link(lambda e: grid.epochs_of_latency(e.alpha))
-        hold = topology.each_link(lambda e: grid.epochs_to_send(_fastest(topology, e)))
-        slots = topology.each_link(lambda e: grid.chunks_per_epoch(_fastest(topology, e)))
+        hold = topology.each_link(lambda e: grid.epochs_to_send(_fastest(topology, e), e.overhead))
+        slots = topology.each_link(
+            lambda e: grid.chunks_per_epoch(_fastest(topology, e), e.overhead)
+        )
     else:
         least = 0 if fluid else min(problem.chunks.sizes) * PICOSECONDS
         latency = topology.each_link(lambda e: int(e.alpha * PICOSECONDS))
@@ -193,6 +218,22 @@ def _has_circuits(problem: Problem) -> bool:
     """Whether data begins to leave a switch before it has arrived completely."""
     one_go = problem.switch is SwitchMode.HYPER_EDGE or problem.transit is Transit.CUT_THROUGH
     return one_go and problem.topology.num_switches > 0
+
+
+def _paid(problem: Problem, overhead: IntArray) -> IntArray:
+    """Least time of a link that the overhead of one whole chunk takes.
+
+    A circuit holds its links at the rate of its slowest one, others may use the rest meanwhile.
+    """
+    topology = problem.topology
+    shared = problem.transit is Transit.CUT_THROUGH and problem.switch is not SwitchMode.HYPER_EDGE
+    touches = _touches_switch(problem)
+    if not shared or not touches.any():
+        return overhead
+    rates = topology.rates
+    slowest = min(rates[e] for e in np.flatnonzero(touches))
+    parts = [int(o * min(Fraction(1), slowest / r)) for o, r in zip(overhead, rates, strict=True)]
+    return np.where(touches, np.array(parts, dtype=np.int64), overhead)
 
 
 def _least_steps(problem: Problem, latency: IntArray, hold: IntArray) -> IntArray:
@@ -304,12 +345,16 @@ def _pools(problem: Problem, grid: TimeGrid | None, *, fluid: bool) -> tuple[Gat
         if grid is not None:
             # The grid limits starts within a window of the shared rate, whatever the links' own.
             steps: Steps = ((Fraction(0), capacity / PICOSECONDS),)
-            hold, slots = grid.epochs_to_send(capacity), grid.chunks_per_epoch(capacity)
+            hold, slots = grid.shared_epochs(name)
         else:
             # They take turns, each at its own rate, so the fastest of them limits the pool too.
             steps = fastest_of([_steps(topology, topology.links[i]) for i in members])
-            smallest = min(problem.chunks.sizes)
-            hold = 0 if fluid else int(smallest / max(rate for _, rate in steps))
+            least = min(topology.links[i].overhead for i in members) * PICOSECONDS
+            fastest = max(rate for _, rate in steps)
+            if len(steps) > 1 and any(topology.links[i].overhead for i in members):
+                # Overheads of some may pass while the rates of others change.
+                steps = ((Fraction(0), fastest),)
+            hold = 0 if fluid else int(least + min(problem.chunks.sizes) / fastest)
             slots = 1
         pools.append(Gate(np.array(members), steps, hold, slots))
     return tuple(pools)

@@ -12,6 +12,7 @@ from teccl.cli.options import (
     GridOption,
     JsonOption,
     NoCopyOption,
+    OverheadOption,
     QuietOption,
     RanksOption,
     RootOption,
@@ -51,6 +52,7 @@ def bound(
     no_copy: NoCopyOption = False,
     without_link: WithoutLinkOption = None,
     degrade: DegradeOption = None,
+    overhead: OverheadOption = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -82,6 +84,7 @@ def bound(
         copy=not no_copy,
         without_links=without_link or (),
         degrade=degrade or (),
+        overhead=overhead,
         **{name: value for name, value in flags.items() if value is not None},
     )
     if as_json:

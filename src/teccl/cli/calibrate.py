@@ -61,7 +61,7 @@ def calibrate(
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Measure alpha and bandwidth between ranks by ping-pong and write a topology for solve.
+    """Measure alpha, overhead and bandwidth by ping-pong and write a topology for solve.
 
     Starts local ranks, or uses those it is started with under mpirun, srun or torchrun. Values
     come from a robust fit and are printed with 95 % confidence.
@@ -181,16 +181,17 @@ def _text(found: "Calibration", path: Path | None) -> str:
                 f"gpu{link.src} > gpu{link.dst}",
                 display_time(fit.alpha_s),
                 f"+-{display_time(fit.alpha_error)}",
+                "-" if fit.overhead_s is None else display_time(fit.overhead_s),
+                f"+-{display_time(fit.overhead_error)}",
                 f"{fit.bandwidth / 1e9:.4g} GB/s",
                 f"+-{share:.1%}",
                 fit.samples,
                 f"{fit.typical_residual:.1%}",
             )
         )
-    heads = ("link", ">alpha", ">95 %", ">bandwidth", ">95 %", ">samples", ">residual")
+    costs = (">alpha", ">95 %", ">overhead", ">95 %", ">bandwidth", ">95 %")
+    heads = ("link", *costs, ">samples", ">residual")
     text = f"{found.num_ranks} ranks, {len(found.links)} links\n\n{table(heads, rows)}"
     if len(found.links) > MAX_ROWS:
         text += f"\n... and {len(found.links) - MAX_ROWS} more (--json lists them)"
-    if found.overhead_s is not None:
-        text += f"\n\neach message costs {display_time(found.overhead_s)} beside others"
     return text + (f"\n\nsaved to {path}" if path is not None else "")

@@ -8,6 +8,7 @@ from teccl.cli.options import (
     DegradeOption,
     DemandOption,
     EffortOption,
+    OverheadOption,
     QuietOption,
     RanksOption,
     RootOption,
@@ -65,6 +66,7 @@ def compare(
     transit: TransitOption = None,
     without_link: WithoutLinkOption = None,
     degrade: DegradeOption = None,
+    overhead: OverheadOption = None,
     jobs: JobsOption = None,
     dask: DaskOption = None,
     mpi: MpiOption = False,
@@ -104,6 +106,7 @@ def compare(
             schedules=schedule or (),
             without_links=without_link or (),
             degrade=degrade or (),
+            overhead=overhead,
             place=place,
             **{name: value for name, value in flags.items() if value is not None},
         )

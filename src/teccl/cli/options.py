@@ -130,6 +130,11 @@ DegradeOption = Annotated[
     option("--degrade", "A:B=50%", _CHANGES, "Scale links' bandwidth; may repeat."),
 ]
 
+OverheadOption = Annotated[
+    str | None,
+    option("--overhead", "DURATION", _CHANGES, "Time a transfer holds a link beside its bytes."),
+]
+
 
 def flag(*names: str, help_text: str) -> Any:
     """Return an option without a value."""

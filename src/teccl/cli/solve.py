@@ -16,6 +16,7 @@ from teccl.cli.options import (
     GridOption,
     JsonOption,
     NoCopyOption,
+    OverheadOption,
     QuietOption,
     RanksOption,
     RootOption,
@@ -99,6 +100,7 @@ def solve(
     no_copy: NoCopyOption = False,
     without_link: WithoutLinkOption = None,
     degrade: DegradeOption = None,
+    overhead: OverheadOption = None,
     output: Annotated[
         str | None,
         output_option("Save the schedule as .json or .json.gz."),
@@ -138,6 +140,7 @@ def solve(
         "copy": False if no_copy else None,
         "without_links": without_link or None,
         "degrade": degrade or None,
+        "overhead": overhead,
     }
     given = {keyword: value for keyword, value in flags.items() if value is not None}
     from teccl.cli.interrupt import PATIENCE_S, stopping_on_interrupt

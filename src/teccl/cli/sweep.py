@@ -10,6 +10,7 @@ from teccl.cli.options import (
     DegradeOption,
     EffortOption,
     NoCopyOption,
+    OverheadOption,
     QuietOption,
     RanksOption,
     RootOption,
@@ -76,6 +77,7 @@ def sweep(
     no_copy: NoCopyOption = False,
     without_link: WithoutLinkOption = None,
     degrade: DegradeOption = None,
+    overhead: OverheadOption = None,
     jobs: JobsOption = None,
     dask: DaskOption = None,
     mpi: MpiOption = False,
@@ -130,6 +132,7 @@ def sweep(
             root=root,
             without_links=without_link or (),
             degrade=degrade or (),
+            overhead=overhead,
             place=place,
             **options,
         )

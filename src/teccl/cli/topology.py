@@ -26,7 +26,7 @@ from teccl.exporters.topologies import (
 
 if TYPE_CHECKING:
     from teccl.topology import Topology
-    from teccl.topology.summary import TopologySummary
+    from teccl.topology.summary import LinkClass, TopologySummary
 
 TOPOLOGY_SUFFIXES = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
 DRAWING_SUFFIXES = (".svg", ".dot")
@@ -169,10 +169,15 @@ def _emit_tables(network: "Topology", limit: int | None) -> None:
 
     emit(repr(network))
     classes = [
-        (c.count, format_bandwidth(c.bandwidth), format_duration(c.alpha))
+        (
+            c.count,
+            format_bandwidth(c.bandwidth),
+            format_duration(c.alpha),
+            format_duration(c.overhead),
+        )
         for c in summarise(network).link_classes
     ]
-    emit("\n" + table((">links", ">bandwidth", ">alpha"), classes))
+    emit("\n" + table((">links", ">bandwidth", ">alpha", ">overhead"), classes))
     ranks = {int(node): rank for rank, node in enumerate(network.gpus)}
     nodes = [
         (node.name, node.kind.value, ranks.get(i, "-"), node.group or "-")
@@ -218,15 +223,23 @@ def _summary_document(summary: "TopologySummary") -> dict[str, object]:
                 "count": c.count,
                 "bandwidth": format_bandwidth(c.bandwidth),
                 "alpha": format_duration(c.alpha),
+                "overhead": format_duration(c.overhead),
             }
             for c in summary.link_classes
         ],
     }
 
 
-def _summary_rows(summary: "TopologySummary") -> list[tuple[str, object]]:
+def _class_text(kind: "LinkClass") -> str:
     from teccl.units import format_bandwidth, format_duration
 
+    text = (
+        f"{kind.count} of {format_bandwidth(kind.bandwidth)}, alpha {format_duration(kind.alpha)}"
+    )
+    return text + (f", overhead {format_duration(kind.overhead)}" if kind.overhead else "")
+
+
+def _summary_rows(summary: "TopologySummary") -> list[tuple[str, object]]:
     reach = (
         "yes"
         if summary.is_strongly_connected
@@ -236,10 +249,7 @@ def _summary_rows(summary: "TopologySummary") -> list[tuple[str, object]]:
         ("gpus", summary.num_gpus),
         ("switches", summary.num_switches),
         ("links", summary.num_links),
-        *(
-            ("", f"{c.count} of {format_bandwidth(c.bandwidth)}, alpha {format_duration(c.alpha)}")
-            for c in summary.link_classes[:MAX_ROWS]
-        ),
+        *(("", _class_text(c)) for c in summary.link_classes[:MAX_ROWS]),
         ("groups", summary.num_groups),
         ("shared capacities", summary.num_shared),
         ("parallel links", summary.num_parallel_links),

@@ -9,6 +9,7 @@ from teccl.cli.options import (
     DegradeOption,
     DemandOption,
     EffortOption,
+    OverheadOption,
     QuietOption,
     RanksOption,
     RootOption,
@@ -73,6 +74,7 @@ def whatif(
     transit: TransitOption = None,
     without_link: WithoutLinkOption = None,
     degrade: DegradeOption = None,
+    overhead: OverheadOption = None,
     jobs: JobsOption = None,
     dask: DaskOption = None,
     mpi: MpiOption = False,
@@ -106,6 +108,7 @@ def whatif(
             n_minus_1=n_minus_1 or (),
             without_links=without_link or (),
             degrade=degrade or (),
+            overhead=overhead,
             place=place,
             **{name: value for name, value in flags.items() if value is not None},
         )

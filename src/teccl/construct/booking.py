@@ -11,6 +11,8 @@ store-and-forward  when the hop before it has arrived      its own time         
 cut-through        after the latencies before it           the slowest link's     sum of latencies
 hyper-edge         at once                                 the slowest link's     sum of latencies
 =================  ======================================  =====================  ===============
+
+A circuit's time is the largest overhead and the longest transmission of its links.
 """
 
 import math
@@ -84,7 +86,8 @@ class Booking:
         self.problem = problem
         self._is_switch = topology.is_switch.tolist()
         self._src, self._dst = topology.link_src.tolist(), topology.link_dst.tolist()
-        self._hold = problem.transmission_ps.tolist()
+        self._transmission = problem.transmission_ps.tolist()
+        self._overhead = topology.overhead_ps.tolist()
         self._alpha = topology.alpha_ps.tolist()
         self._ready = problem.ready_ps().tolist()
         self._size = problem.chunks.size_index.tolist()
@@ -256,14 +259,17 @@ class Booking:
         return timing
 
     def _fixed_timing(self, links: Route, size: int) -> Timing:
-        hold = [self._hold[link][size] for link in links]
+        transmission = [self._transmission[link][size] for link in links]
+        overhead = [self._overhead[link] for link in links]
         alpha = [self._alpha[link] for link in links]
         if not self._is_circuit:
+            hold = [o + t for o, t in zip(overhead, transmission, strict=True)]
             whole = [a + h for a, h in zip(alpha, hold, strict=True)]
             return self._pack(links, _running_sums(whole), hold, sum(whole))
         at_once = self.problem.switch is SwitchMode.HYPER_EDGE
         offsets = [0] * len(links) if at_once else _running_sums(alpha)
-        return self._pack(links, offsets, [max(hold)] * len(links), max(hold) + sum(alpha))
+        held = max(overhead) + max(transmission)
+        return self._pack(links, offsets, [held] * len(links), held + sum(alpha))
 
     def _profiled_timing(self, links: Route, size: int, start: int) -> Timing:
         """Store and forward over links whose rate depends on when the hop starts."""
@@ -271,7 +277,9 @@ class Booking:
         offsets, lengths = [], []
         for link in links:
             steps = topology.rate_steps(topology.links[link])
-            length = transmission_from(steps, self.problem.chunks.sizes[size], now)
+            length = transmission_from(
+                steps, self.problem.chunks.sizes[size], now, overhead_ps=self._overhead[link]
+            )
             offsets.append(now - start)
             lengths.append(length)
             now += length + self._alpha[link]

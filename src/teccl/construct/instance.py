@@ -104,12 +104,12 @@ class Instance:
         """
         topology = problem.topology
         if grid is None:
-            hold, latency = problem.transmission_ps[:, 0], topology.alpha_ps
+            hold, latency = problem.hold_ps[:, 0], topology.alpha_ps
             slots = np.ones(topology.num_links + len(topology.shared), dtype=np.int64)
             ready = problem.ready_ps()
         else:
             hold, latency = _longest_kappa(problem, grid), grid.delta
-            shared = [grid.chunks_per_epoch(rate) for rate in topology.shared.values()]
+            shared = [grid.shared_epochs(name)[1] for name in topology.shared]
             slots = np.concatenate([grid.capacity, np.array(shared, dtype=np.int64)])
             ready = _ready_epochs(problem, grid)
         ways = ways or _possible(problem, _switch_ways(problem))
@@ -160,7 +160,7 @@ def timed_routes(instance: Instance, route: IntArray, size: IntArray) -> Routes:
     problem, routes = instance.problem, instance.routes
     low, high = routes.link_start[route], routes.link_start[route + 1]
     links = routes.links[concatenated_ranges(low, high)]
-    hold = problem.transmission_ps[links, np.repeat(size, high - low)]
+    hold = problem.hold_ps[links, np.repeat(size, high - low)]
     timing = _Timing(problem, None, hold, problem.topology.alpha_ps[links])
     return _pack_routes(problem, _starts(high - low), links, timing)
 
@@ -190,9 +190,10 @@ def _longest_kappa(problem: Problem, grid: TimeGrid) -> IntArray:
     if not problem.topology.has_profiles:
         return grid.kappa
     slowest = [
-        min(r for _, r in problem.topology.rate_steps(link)) for link in problem.topology.links
+        (min(r for _, r in problem.topology.rate_steps(link)), link.overhead)
+        for link in problem.topology.links
     ]
-    return np.array([grid.epochs_to_send(rate) for rate in slowest], dtype=np.int64)
+    return np.array([grid.epochs_to_send(*cost) for cost in slowest], dtype=np.int64)
 
 
 def _ready_epochs(problem: Problem, grid: TimeGrid) -> IntArray:
@@ -315,6 +316,9 @@ class _Timing:
         self, problem: Problem, grid: TimeGrid | None, hold: IntArray, latency: IntArray
     ) -> None:
         self.grid, self.hold, self.latency = grid, hold, latency
+        # What a circuit pays once; on the grid it lies in kappa.
+        overhead = problem.topology.overhead_ps
+        self.overhead = np.zeros_like(overhead) if grid else overhead
         self.alphas = problem.topology.each_link(lambda link: link.alpha)
         self.hyper = problem.switch is SwitchMode.HYPER_EDGE
         self.cut = problem.transit is Transit.CUT_THROUGH
@@ -323,7 +327,9 @@ class _Timing:
         """Return offset and holding time of each link of the ways, and the ways' lengths."""
         hold, latency = self.hold, self.latency
         count = np.diff(start)
-        slowest = np.maximum.reduceat(hold, start[:-1])
+        overhead = self.overhead[links]
+        slowest = np.maximum.reduceat(overhead, start[:-1])
+        slowest += np.maximum.reduceat(hold - overhead, start[:-1])
         if self.hyper:
             length = slowest + self._summed_latency(start, links)
             return np.zeros_like(hold), np.repeat(slowest, count), length

@@ -19,13 +19,14 @@ BoolArray = npt.NDArray[np.bool_]
 def may_join(instance: Instance) -> bool:
     """Whether one passage may serve several outputs of a switch.
 
-    A circuit goes at the rate of its slowest link; where links differ, one that joins could slow
-    down the others, which are booked already.
+    A circuit goes at the rate of its slowest link, with the largest overhead; where links differ,
+    one that joins could slow down the others, which are booked already.
     """
     problem = instance.problem
     copies = problem.switch is SwitchMode.COPY and problem.copy
     circuits = problem.transit is Transit.CUT_THROUGH
-    return copies and not (circuits and len(np.unique(instance.hold)) > 1)
+    costs = np.stack([instance.hold, problem.topology.overhead_ps])
+    return copies and not (circuits and np.unique(costs, axis=1).shape[1] > 1)
 
 
 def leads(instance: Instance, *, join: bool) -> tuple[IntArray, IntArray]:

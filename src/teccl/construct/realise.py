@@ -94,13 +94,14 @@ def _offsets(instance: Instance, rows: IntArray, hop: IntArray) -> IntArray:
     problem, routes = instance.problem, instance.routes
     if not problem.topology.has_profiles:
         return routes.link_offset[hop]
-    alpha = problem.topology.alpha_ps
+    alpha, overhead = problem.topology.alpha_ps, problem.topology.overhead_ps
     offset = np.zeros(len(hop), dtype=np.int64)
     for i, (row, last) in enumerate(zip(rows.tolist(), hop.tolist(), strict=True)):
         now = row[2]
         for link in routes.links[routes.link_start[row[1]] : last].tolist():
             steps = problem.topology.rate_steps(problem.topology.links[link])
-            now += transmission_from(steps, problem.chunks.size(row[0]), now) + int(alpha[link])
+            chunk_bytes, extra = problem.chunks.size(row[0]), int(overhead[link])
+            now += transmission_from(steps, chunk_bytes, now, overhead_ps=extra) + int(alpha[link])
         offset[i] = now - row[2]
     return offset
 

@@ -18,6 +18,7 @@ from teccl.construct.factors import (
 from teccl.construct.instance import IntArray
 from teccl.construct.staged import Level, Scheme, everybody, singletons
 from teccl.problem import Problem
+from teccl.topology import Topology
 from teccl.units import PICOSECONDS
 
 FloatArray = npt.NDArray[np.float64]
@@ -61,7 +62,7 @@ def outlook(problem: Problem, scheme: Scheme) -> Outlook:
     topology = problem.topology
     tenant = problem.demand.tenants[0]
     members = topology.gpus[list(tenant.members(topology.num_gpus))]
-    distance = all_distances(problem, topology.alpha_ps)[np.ix_(members, members)]
+    distance = all_distances(problem, _least_latencies(topology))[np.ix_(members, members)]
     rate = np.zeros(topology.num_nodes)
     fastest = topology.each_link(lambda link: max(r for _, r in topology.rate_steps(link)))
     np.add.at(rate, topology.link_dst, np.array(fastest, dtype=float))
@@ -78,6 +79,12 @@ def outlook(problem: Problem, scheme: Scheme) -> Outlook:
         expected_ps=int((latest.max(axis=0) + volume.mean(axis=0) * per_sum).max()),
         deliveries=int(volume.sum()),
     )
+
+
+def _least_latencies(topology: Topology) -> IntArray:
+    """Picoseconds that each link adds to any way; behind a switch a circuit's overhead is paid."""
+    leaves_switch = topology.is_switch[topology.link_src]
+    return topology.alpha_ps + np.where(leaves_switch, 0, topology.overhead_ps)
 
 
 def _share_outlook(
@@ -119,7 +126,7 @@ def schemes(problem: Problem) -> Iterator[Scheme]:
     if problem.topology.has_profiles:
         return
     yield from _exchanges(_links_between(problem, members))
-    distance = all_distances(problem, topology.alpha_ps)[np.ix_(members, members)]
+    distance = all_distances(problem, _least_latencies(topology))[np.ix_(members, members)]
     yield from _hierarchies(distance)
     yield owned(len(members))
 

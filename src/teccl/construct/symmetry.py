@@ -135,12 +135,10 @@ def _extend(
 
 
 def _link_kinds(topology: Topology) -> IntArray:
-    """Number the kinds of links: equal numbers mean equal bandwidth, latency and profile."""
+    """Number the kinds of links: equal numbers mean that data takes as long on them."""
     known: dict[object, int] = {}
-    return np.array(
-        [known.setdefault((x.bandwidth, x.alpha, x.profile), len(known)) for x in topology.links],
-        dtype=np.int64,
-    )
+    kinds = [(x.bandwidth, x.alpha, x.overhead, x.profile) for x in topology.links]
+    return np.array([known.setdefault(kind, len(known)) for kind in kinds], dtype=np.int64)
 
 
 def _match_switches(topology: Topology, kind: list[int], nodes: IntArray) -> bool:

@@ -190,7 +190,7 @@ def rate_steps(problem: Problem) -> dict[str, Any] | None:
         return None
     link = np.zeros(len(steps) + 1, dtype=LINK)
     link["step"] = _packed([[0] * len(each) for each in steps])[0]
-    link["alpha"][:-1] = topology.alpha_ps
+    link["alpha"][:-1], link["overhead"][:-1] = topology.alpha_ps, topology.overhead_ps
     step = np.zeros(len(times), dtype=STEP)
     step["time"], step["rate"] = [int(time) for time in times], whole
     return {"link": link, "step": step, "units": np.array(units, dtype=np.int64)}
@@ -207,6 +207,7 @@ def _shortest_lengths(instance: Instance, steps: dict[str, Any]) -> IntArray:
     """Return the length of each route at the highest rates its links ever have."""
     fastest = np.maximum.reduceat(steps["step"]["rate"], steps["link"]["step"][:-1])
     routes = instance.routes
-    hops = -(-steps["units"][:, None] // fastest) + steps["link"]["alpha"][:-1]
+    link = steps["link"][:-1]
+    hops = -(-steps["units"][:, None] // fastest) + link["alpha"] + link["overhead"]
     lengths: IntArray = np.add.reduceat(hops[:, routes.links], routes.link_start[:-1], axis=1)
     return lengths

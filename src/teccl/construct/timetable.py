@@ -32,7 +32,7 @@ def record(*names: str) -> np.dtype[np.void]:
 ROUTE = record("src", "dst", "entry", "hop", "length", "price")
 ENTRY = record("res", "load", "offset", "hold")
 HOP = record("link", "entry", "end")
-LINK = record("step", "alpha")
+LINK = record("step", "alpha", "overhead")
 STEP = record("time", "rate")
 BUSY = record("begin", "end")
 WHO = record("begin", "job")
@@ -166,12 +166,12 @@ def _first_free(busy, count, begin, hold, room, is_counted, work):
 
 @inner
 def transmission(net, link, size, begin):
-    """Time that a chunk takes on a link whose rate changes, from a moment on."""
+    """Time that a chunk takes on a link whose rate changes, from a moment on, overhead first."""
     left = net.units[size]
     i, last = net.link[link].step, net.link[link + 1].step - 1
-    while i < last and net.step[i + 1].time <= begin:
+    now = begin + net.link[link].overhead
+    while i < last and net.step[i + 1].time <= now:
         i += 1
-    now = begin
     while i < last and left > net.step[i].rate * (net.step[i + 1].time - now):
         left -= net.step[i].rate * (net.step[i + 1].time - now)
         now = net.step[i + 1].time

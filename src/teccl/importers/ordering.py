@@ -65,7 +65,7 @@ class _Tasks:
     @staticmethod
     def of(problem: Problem, passages: Sequence[Passage]) -> "_Tasks":
         """Build tasks; a way through switches holds all of its links at a time."""
-        lengths, alphas = problem.transmission_ps, problem.topology.alpha_ps
+        lengths, alphas = problem.hold_ps, problem.topology.alpha_ps
         sizes, links = problem.chunks.size_index, problem.topology.links
         count = len(passages)
         tasks = _Tasks(

@@ -147,7 +147,7 @@ class _Placing:
     def __init__(self, problem: Problem, passages: Sequence[Passage]) -> None:
         self._problem = problem
         self._passages = passages
-        self._lengths = problem.transmission_ps.tolist()
+        self._lengths = problem.hold_ps.tolist()
         self._size = problem.chunks.size_index.tolist()
         self._alpha = problem.topology.alpha_ps.tolist()
         self._free: dict[Hashable, int] = {}

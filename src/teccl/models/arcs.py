@@ -317,7 +317,7 @@ class _Listing:
         """
         self.uses.append((arc, link, offset, span, load))
         for name in self.topology.links[link].shares:
-            held = self.grid.epochs_to_send(self.topology.shared[name])
+            held, _ = self.grid.shared_epochs(name)
             begin = offset + length - held if self.backwards else offset
             self.uses.append((arc, self.shared[name], begin, held, Fraction(1)))
 
@@ -358,7 +358,7 @@ class _Listing:
     ) -> tuple[IntArray, IntArray]:
         """Scale the loads of each place to whole numbers, its limit with them."""
         links = [1 if self.is_circuit else int(c) for c in self.grid.capacity]
-        shared = [self.grid.chunks_per_epoch(rate) for rate in self.topology.shared.values()]
+        shared = [self.grid.shared_epochs(name)[1] for name in self.topology.shared]
         scale = [1] * (len(links) + len(shared))
         for p, load in zip(place.tolist(), loads, strict=True):
             scale[p] = lcm(scale[p], load.denominator)

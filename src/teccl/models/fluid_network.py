@@ -179,6 +179,11 @@ def fluid_network(problem: Problem, grid: TimeGrid) -> FluidNetwork:
 
 def _check_demand(problem: Problem) -> None:
     table = problem.chunks
+    if problem.topology.has_overheads:
+        raise MethodError(
+            "method lp moves fluid data, which has no number of transfers to pay an overhead for; "
+            "use milp, astar or auto, or --overhead 0"
+        )
     if table.reduce.any():
         raise MethodError(
             f"method lp moves data and cannot reduce it, as {problem.demand.title} asks; "

@@ -77,7 +77,8 @@ class _Placement:
         self.hyper = topology.num_switches > 0 and problem.switch is SwitchMode.HYPER_EDGE
         self.cut = topology.num_switches > 0 and problem.transit is Transit.CUT_THROUGH
         self.cut = self.cut and not self.hyper
-        self.hold = problem.transmission_ps.tolist()
+        self.hold = problem.hold_ps.tolist()
+        self.overhead = topology.overhead_ps.tolist()
         self.alpha = topology.alpha_ps.tolist()
         self.size = problem.chunks.size_index.tolist()
         self.ready = problem.ready_ps().tolist()
@@ -170,7 +171,7 @@ class _Placement:
 
     def _layout(self, passage: Passage, begin: int) -> _Layout:
         size = self.size[passage.chunk]
-        slowest = max(self.hold[hop.link][size] for hop in passage.hops)
+        slowest = self._circuit_hold(passage, size)
         starts: list[int] = []
         holds: list[int] = []
         late: list[int] = []
@@ -195,6 +196,12 @@ class _Placement:
         arrivals = tuple(ends[hop] for _, hop, _ in passage.ends)
         return _Layout(starts=tuple(starts), holds=tuple(holds), arrivals=arrivals)
 
+    def _circuit_hold(self, passage: Passage, size: int) -> int:
+        """How long a circuit holds its links: the largest overhead, then the slowest's bytes."""
+        links = [hop.link for hop in passage.hops]
+        overhead = max(self.overhead[e] for e in links)
+        return overhead + max(self.hold[e][size] - self.overhead[e] for e in links)
+
     def _turned(self, begin: int, ends: list[int], holds: list[int]) -> _Layout:
         """Turn a layout round within its own length; its one arrival is where it began."""
         last = max(ends)
@@ -206,7 +213,8 @@ class _Placement:
     def _length(self, link: int, size: int, start: int) -> int:
         if not self.problem.topology.links[link].profile:
             return int(self.hold[link][size])
-        return transmission_from(self.steps[link], self.problem.chunks.sizes[size], start)
+        size_bytes, overhead = self.problem.chunks.sizes[size], self.overhead[link]
+        return transmission_from(self.steps[link], size_bytes, start, overhead_ps=overhead)
 
     def _uses(
         self, body: list[int], layouts: dict[int, _Layout]

@@ -31,7 +31,8 @@ class _Hops:
     ) -> None:
         topology, table = problem.topology, problem.chunks
         size = table.size_index[rows["chunk"]]
-        self._static = problem.transmission_ps[rows["link"], size].tolist()
+        self._overhead = topology.overhead_ps[rows["link"]].tolist()
+        self._static = problem.hold_ps[rows["link"], size].tolist()
         self._alpha = topology.alpha_ps[rows["link"]].tolist()
         self._size = [table.sizes[i] for i in size.tolist()]
         steps = {
@@ -66,7 +67,8 @@ class _Hops:
             start, steps = self.start[row], self._steps[row]
             held = self._static[row]
             if steps is not None:
-                held = transmission_from(steps, self._size[row], start)
+                overhead = self._overhead[row]
+                held = transmission_from(steps, self._size[row], start, overhead_ps=overhead)
             self.end[row] = start + held
             self.arrival[row] = start + held + self._alpha[row]
 

@@ -163,6 +163,8 @@ def _hues(problem: Problem) -> tuple[npt.NDArray[np.int64], list[str], str]:
 def _link_kind(topology: Topology, i: int) -> str:
     link = topology.links[i]
     text = f"{format_bandwidth(link.bandwidth)}, alpha {format_duration(link.alpha)}"
+    if link.overhead:
+        text += f", overhead {format_duration(link.overhead)}"
     if link.profile:
         text += ", changing over time"
     return text + (f", shares {', '.join(link.shares)}" if link.shares else "")

@@ -1,13 +1,14 @@
-"""Calibration: a topology whose links have the alpha and bandwidth that were measured."""
+"""Calibration: a topology whose links have the alpha, overhead and bandwidth that were measured."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import permutations
+from statistics import median
 from typing import Any
 
 from teccl.errors import InputError, TopologyError
-from teccl.runtime.fits import Fit, faster_half, fit_line
+from teccl.runtime.fits import Fit, faster_half, fit_line, fit_trains
 from teccl.runtime.nccl_logs import NcclLog
 from teccl.runtime.pingpong import Plan
 from teccl.topology import Link, Node, Topology
@@ -41,6 +42,8 @@ class LinkFit:
             "dst": self.dst,
             "alpha_s": fit.alpha_s,
             "alpha_error_s": fit.alpha_error,
+            "overhead_s": fit.overhead_s,
+            "overhead_error_s": None if fit.overhead_s is None else fit.overhead_error,
             "bandwidth_Bps": fit.bandwidth,
             "bandwidth_error": fit.beta_error / max(fit.beta_s_per_byte, 1e-300),
             "samples": fit.samples,
@@ -62,15 +65,18 @@ class Calibration:
         Host of each rank.
     ports
         Whether all links of a rank share one port in and one out.
-    overhead_s
-        Seconds that one more small message costs beside others, None where not measured.
     """
 
     links: tuple[LinkFit, ...]
     num_ranks: int
     hosts: tuple[str, ...]
     ports: bool = False
-    overhead_s: float | None = None
+
+    @property
+    def overhead_s(self) -> float | None:
+        """Seconds that one more small message costs beside others, None where not measured."""
+        known = [link.fit.overhead_s for link in self.links if link.fit.overhead_s is not None]
+        return median(known) if known else None
 
     def topology(self, name: str = "calibrated") -> Topology:
         """Return the topology, its values rounded to the digits they deserve."""
@@ -87,6 +93,7 @@ class Calibration:
                     dst=found.dst,
                     bandwidth=rate,
                     alpha=rounded(found.fit.alpha_s),
+                    overhead=rounded(found.fit.overhead_s or 0.0),
                     shares=shares,
                 )
             )
@@ -181,10 +188,14 @@ def plan_emulated(
         )
     scale = _emulated_scale(topology) if time_scale is None else time_scale
     emulated = {
-        f"{src}>{dst}": (float(link.alpha) * scale, scale / float(topology.rate(link)))
+        f"{src}>{dst}": (
+            float(link.alpha) * scale,
+            scale / float(topology.rate(link)),
+            float(link.overhead) * scale,
+        )
         for (src, dst), link in links.items()
     }
-    sizes = tuple(_emulated_sizes(*emulated[f"{src}>{dst}"]) for src, dst in links)
+    sizes = tuple(_emulated_sizes(*emulated[f"{src}>{dst}"][:2]) for src, dst in links)
     plan = Plan(pairs=tuple(links), sizes=sizes, links=emulated, concurrent=True, **options)
     return plan, scale
 
@@ -221,23 +232,23 @@ def calibration(
     time_scale
         Factor on the times of emulated links.
     """
-    pools: dict[tuple[tuple[int, int], ...], tuple[list[float], list[float]]] = {}
+    pools: dict[tuple[tuple[int, int], ...], tuple[list[tuple[int, int]], list[float]]] = {}
     for i, pair in enumerate(plan.pairs):
         key = tuple(stands_for[i]) if stands_for is not None else (pair,)
-        sizes, seconds = pools.setdefault(key, ([], []))
-        for size, times in zip(plan.sizes[i], found["seconds"][i], strict=True):
-            sizes += [float(size)] * len(times)
+        kinds, seconds = pools.setdefault(key, ([], []))
+        for kind, times in zip(plan.kinds(i), found["seconds"][i], strict=True):
+            kinds += [kind] * len(times)
             seconds += times
     fits: dict[tuple[int, int], Fit] = {}
-    for key, (sizes, seconds) in pools.items():
-        # A round trip has the latency of both directions.
-        fit = fit_line(*faster_half(sizes, seconds)).scaled(0.5 / time_scale, 1.0 / time_scale)
-        fits |= dict.fromkeys(key, fit)
+    for key, (kinds, seconds) in pools.items():
+        kept = faster_half(kinds, seconds)
+        counts, sizes = zip(*(kinds[place] for place in kept), strict=True)
+        fit = fit_trains(counts, sizes, [seconds[place] for place in kept])
+        fits |= dict.fromkeys(key, fit.scaled(*[1.0 / time_scale] * 3))
     return Calibration(
         links=tuple(LinkFit(src=a, dst=b, fit=fit) for (a, b), fit in sorted(fits.items())),
         num_ranks=len(found["hosts"]),
         hosts=tuple(found["hosts"]),
-        overhead_s=found.get("overhead"),
     )
 
 

@@ -23,7 +23,7 @@ from teccl.runtime.messages import Messages
 from teccl.runtime.program import Program
 from teccl.schedule import Schedule
 from teccl.schedule.timing import transmission_from
-from teccl.units import PICOSECONDS
+from teccl.units import PICOSECONDS, picoseconds
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -282,7 +282,9 @@ class PacedEngine(Engine):
         size = problem.chunks.size(int(self._schedule.sends["chunk"][sent.root]))
         now_ps = int((start - self._zero) / self._scale * PICOSECONDS)
         steps = problem.topology.rate_steps(link)
-        held = transmission_from(steps, size, now_ps) / PICOSECONDS * self._scale
+        overhead = picoseconds(link.overhead)
+        held_ps = transmission_from(steps, size, now_ps, overhead_ps=overhead)
+        held = held_ps / PICOSECONDS * self._scale
         return held, tuple(held + length - pace.held_s for length in pace.transit_s)
 
     def close(self) -> None:

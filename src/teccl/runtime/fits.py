@@ -1,7 +1,7 @@
-"""Fits: alpha and beta of a link from measured times, by robust regression."""
+"""Fits: alpha, overhead and beta of a link from measured times, by robust regression."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,18 +24,20 @@ _FIRST_SCALE = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
-    """A line through times over sizes.
+    """What messages cost, from times over sizes and numbers of messages.
 
     Parameters
     ----------
     alpha_s, beta_s_per_byte
-        Intercept and slope.
-    alpha_error, beta_error
+        Latency and seconds per byte; of a line its intercept and slope.
+    alpha_error, beta_error, overhead_error
         Half widths of the 95 % confidence intervals.
     samples
         How many times were fitted.
     typical_residual
         Median of the relative residuals.
+    overhead_s
+        Seconds that each message takes beside its bytes, None where it was not measured.
     """
 
     alpha_s: float
@@ -44,21 +46,24 @@ class Fit:
     beta_error: float
     samples: int
     typical_residual: float
+    overhead_s: float | None = None
+    overhead_error: float = 0.0
 
     @property
     def bandwidth(self) -> float:
         """Bytes per second."""
         return 1.0 / max(self.beta_s_per_byte, _SMALLEST)
 
-    def scaled(self, alpha: float, beta: float) -> "Fit":
-        """Return the fit with intercept and slope multiplied by two factors."""
-        return Fit(
+    def scaled(self, alpha: float, beta: float, overhead: float = 1.0) -> "Fit":
+        """Return the fit with latency, slope and overhead multiplied by factors."""
+        return replace(
+            self,
             alpha_s=self.alpha_s * alpha,
             beta_s_per_byte=self.beta_s_per_byte * beta,
             alpha_error=self.alpha_error * alpha,
             beta_error=self.beta_error * beta,
-            samples=self.samples,
-            typical_residual=self.typical_residual,
+            overhead_s=None if self.overhead_s is None else self.overhead_s * overhead,
+            overhead_error=self.overhead_error * overhead,
         )
 
 
@@ -79,41 +84,88 @@ def fit_line(sizes: Sequence[float] | Array, seconds: Sequence[float] | Array) -
     >>> round(fit.alpha_s * 1e6, 3), round(fit.bandwidth)
     (1.0, 1000000000)
     """
-    x, y = np.asarray(sizes, dtype=float), np.asarray(seconds, dtype=float)
-    if len(np.unique(x)) < 2:
-        raise InputError("a fit needs times at two sizes or more; give more sizes")
-    if (y <= 0).any() or not np.isfinite(y).all():
-        raise InputError("a fit needs positive, finite times; measure again")
-    # Unknowns of the order of one, whatever the units.
-    unit = np.array([float(y.min()), float(y.max()) / max(float(x.max()), 1.0)])
-    design = np.stack([np.ones_like(x), x], axis=1) * unit / y[:, None]
-
-    answer = _solve(design, "soft_l1", _FIRST_SCALE, np.array([1.0, 1.0]))
-    spread = max(_MAD * float(np.median(np.abs(design @ answer - 1.0))), 1e-9)
-    answer = _solve(design, "huber", _HUBER * spread, np.maximum(answer, 1e-6))
-    errors = _Z95 * spread * np.sqrt(np.diag(np.linalg.pinv(design.T @ design)))
+    x = np.asarray(sizes, dtype=float)
+    answer, errors, residual = _regress(np.stack([np.ones_like(x), x], axis=1), x, seconds)
     return Fit(
-        alpha_s=float(answer[0] * unit[0]),
-        beta_s_per_byte=float(answer[1] * unit[1]),
-        alpha_error=float(errors[0] * unit[0]),
-        beta_error=float(errors[1] * unit[1]),
+        alpha_s=answer[0],
+        beta_s_per_byte=answer[1],
+        alpha_error=errors[0],
+        beta_error=errors[1],
         samples=len(x),
-        typical_residual=float(np.median(np.abs(design @ answer - 1.0))),
+        typical_residual=residual,
     )
 
 
-def faster_half(sizes: Sequence[float], seconds: Sequence[float]) -> tuple[Array, Array]:
-    """Keep the faster half of the times at each size.
+def fit_trains(
+    counts: Sequence[float] | Array,
+    sizes: Sequence[float] | Array,
+    seconds: Sequence[float] | Array,
+) -> Fit:
+    """Fit trains of messages that one small message answers.
+
+    A train of m messages of b bytes takes m (o + b beta) and alpha to come, its answer o and
+    alpha: ``seconds = 2 alpha + (m + 1) o + m b beta``, all at least zero.
+
+    Raises
+    ------
+    InputError
+        If there are fewer than two different sizes or a time is not positive.
+
+    Examples
+    --------
+    >>> fit = fit_trains([1, 1, 9], [0, 1000, 0], [14e-6, 15e-6, 30e-6])
+    >>> round(fit.alpha_s * 1e6, 3), round((fit.overhead_s or 0) * 1e6, 3), round(fit.bandwidth)
+    (5.0, 2.0, 1000000000)
+    """
+    m, x = np.asarray(counts, dtype=float), np.asarray(sizes, dtype=float)
+    columns = np.stack([np.full_like(x, 2.0), m + 1.0, m * x], axis=1)
+    answer, errors, residual = _regress(columns, x, seconds)
+    return Fit(
+        alpha_s=answer[0],
+        overhead_s=answer[1],
+        beta_s_per_byte=answer[2],
+        alpha_error=errors[0],
+        overhead_error=errors[1],
+        beta_error=errors[2],
+        samples=len(x),
+        typical_residual=residual,
+    )
+
+
+def _regress(
+    columns: Array, sizes: Array, seconds: Sequence[float] | Array
+) -> tuple[list[float], list[float], float]:
+    """Return unknowns that are at least zero, their errors and the typical relative residual."""
+    y = np.asarray(seconds, dtype=float)
+    if len(np.unique(sizes)) < 2:
+        raise InputError("a fit needs times at two sizes or more; give more sizes")
+    if (y <= 0).any() or not np.isfinite(y).all():
+        raise InputError("a fit needs positive, finite times; measure again")
+    # Unknowns of the order of one, whatever the units: fixed costs and costs of bytes.
+    unit = np.full(columns.shape[1], float(y.min()))
+    unit[-1] = float(y.max()) / max(float(columns[:, -1].max()), 1.0)
+    design = columns * unit / y[:, None]
+    answer = _solve(design, "soft_l1", _FIRST_SCALE, np.ones(len(unit)))
+    spread = max(_MAD * float(np.median(np.abs(design @ answer - 1.0))), 1e-9)
+    answer = _solve(design, "huber", _HUBER * spread, np.maximum(answer, 1e-6))
+    errors = _Z95 * spread * np.sqrt(np.diag(np.linalg.pinv(design.T @ design)))
+    residual = float(np.median(np.abs(design @ answer - 1.0)))
+    return (answer * unit).tolist(), (errors * unit).tolist(), residual
+
+
+def faster_half(kinds: Sequence[object], seconds: Sequence[float]) -> list[int]:
+    """Places of the faster half of the times of each kind of exchange.
 
     A machine that does something else makes messages late, never early.
     """
-    x, y = np.asarray(sizes, dtype=float), np.asarray(seconds, dtype=float)
-    kept = np.zeros(len(x), dtype=bool)
-    for size in np.unique(x):
-        here = np.flatnonzero(x == size)
-        order = here[np.argsort(y[here], kind="stable")]
-        kept[order[: (len(order) + 1) // 2]] = True
-    return x[kept], y[kept]
+    places: dict[object, list[int]] = {}
+    for place, kind in enumerate(kinds):
+        places.setdefault(kind, []).append(place)
+    kept = []
+    for here in places.values():
+        order = sorted(here, key=lambda place: seconds[place])
+        kept += order[: (len(order) + 1) // 2]
+    return sorted(kept)
 
 
 def _solve(design: Array, loss: str, scale: float, start: Array) -> Array:

@@ -2,7 +2,8 @@
 
 A message of the size under test goes one way and one byte comes back, so that the time grows with
 the bandwidth of one direction. The two latencies of a pair cannot be told apart without a common
-clock; each direction is given half of their sum.
+clock; each direction is given half of their sum. Trains of small messages, one after another, tell
+what each costs beside its bytes.
 """
 
 import time
@@ -22,6 +23,8 @@ _DATA, _TOKEN = 1, 2
 _NAP_S = 1e-3
 # Emulated links are slow: there a look every so often is fine enough.
 _EMULATED_NAP_S = 50e-6
+# Messages of a train: enough that what they cost shows beside the latency.
+TRAIN = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,18 +40,21 @@ class Plan:
     repeat, warmup
         Exchanges that count and exchanges before them, at each size.
     links
-        Emulated links: latency and seconds per byte of each ordered pair that has one, as
-        ``"src>dst"``; None measures the real ones.
+        Emulated links: latency, seconds per byte and overhead of each ordered pair that has one,
+        as ``"src>dst"``; None measures the real ones.
     concurrent
         Measure pairs without a common rank at the same time.
+    train
+        Messages of the smallest size that are sent in a row, to learn what each costs.
     """
 
     pairs: tuple[tuple[int, int], ...]
     sizes: tuple[tuple[int, ...], ...]
     repeat: int = 10
     warmup: int = 2
-    links: dict[str, tuple[float, float]] | None = None
+    links: dict[str, tuple[float, float, float]] | None = None
     concurrent: bool = False
+    train: int = TRAIN
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain data."""
@@ -58,8 +64,6 @@ class Plan:
     def from_dict(document: dict[str, Any]) -> "Plan":
         """Read a plan from plain data."""
         links = document["links"]
-        if links is not None:
-            links = {pair: (float(alpha), float(beta)) for pair, (alpha, beta) in links.items()}
         return Plan(
             pairs=tuple((int(a), int(b)) for a, b in document["pairs"]),
             sizes=tuple(tuple(int(size) for size in sizes) for sizes in document["sizes"]),
@@ -67,9 +71,15 @@ class Plan:
             warmup=int(document["warmup"]),
             links=None
             if links is None
-            else {k: (float(a), float(b)) for k, (a, b) in links.items()},
+            else {k: (float(a), float(b), float(o)) for k, (a, b, o) in links.items()},
             concurrent=bool(document["concurrent"]),
+            train=int(document["train"]),
         )
+
+    def kinds(self, pair: int) -> list[tuple[int, int]]:
+        """How many messages of how many bytes each exchange of a pair has."""
+        sizes = self.sizes[pair]
+        return [*((1, size) for size in sizes), (self.train, min(sizes))]
 
     def rounds(self) -> list[list[int]]:
         """Pairs that are measured together, by place in `pairs`."""
@@ -110,7 +120,7 @@ def measure_links(
         for i in members:
             if rank in plan.pairs[i]:
                 exchange = _Exchange(comm, plan, i, buffer)
-                mine[i] = [exchange.times(size) for size in plan.sizes[i]]
+                mine[i] = [exchange.times(*kind) for kind in plan.kinds(i)]
         _settle(comm)
         beat()
     gathered: dict[int, list[list[float]]] = {}
@@ -137,49 +147,49 @@ class _Exchange:
         self.src, self.dst = plan.pairs[pair]
         self.is_src = comm.Get_rank() == self.src
 
-    def times(self, size: int) -> list[float]:
+    def times(self, count: int, size: int) -> list[float]:
         """Seconds of each exchange; on the far rank these mean nothing."""
         found = []
         for repeat in range(self.plan.warmup + self.plan.repeat):
             start = time.perf_counter()
             if self.is_src:
-                self._send(self.dst, size)
-                self._receive(self.dst, 1)
+                self._send(self.dst, count, size)
+                self._receive(self.dst, 1, 1)
             else:
-                self._receive(self.src, size)
-                self._send(self.src, 1)
+                self._receive(self.src, count, size)
+                self._send(self.src, 1, 1)
             if repeat >= self.plan.warmup:
                 found.append(time.perf_counter() - start)
         return found
 
-    def _send(self, peer: int, size: int) -> None:
+    def _send(self, peer: int, count: int, size: int) -> None:
         from mpi4py import MPI
 
         data = [self.buffer[:size], MPI.BYTE]
+        requests = [self.comm.Isend(data, peer, _DATA) for _ in range(count)]
         if self.plan.links is None:
-            self.comm.Send(data, peer, _DATA)
+            MPI.Request.Waitall(requests)
             return
-        alpha, beta = self.plan.links[f"{self.comm.Get_rank()}>{peer}"]
-        due = time.perf_counter() + alpha + beta * size
-        request = self.comm.Isend(data, peer, _DATA)
+        alpha, beta, overhead = self.plan.links[f"{self.comm.Get_rank()}>{peer}"]
+        due = time.perf_counter() + alpha + count * (overhead + beta * size)
         while (left := due - time.perf_counter()) > 0:
             # Large messages move only while their sender looks after them.
-            request.Test()
+            MPI.Request.Testall(requests)
             time.sleep(min(left, _NAP_S))
+        # The last message of a train is there.
         self.comm.Send([self.buffer[:1], MPI.BYTE], peer, _TOKEN)
-        request.Wait()
+        MPI.Request.Waitall(requests)
 
-    def _receive(self, peer: int, size: int) -> None:
+    def _receive(self, peer: int, count: int, size: int) -> None:
         from mpi4py import MPI
 
-        data = [self.buffer[:size], MPI.BYTE]
+        # Messages under way at a time must not share memory.
+        places = [self.buffer[:size]] if count == 1 else np.zeros((count, size), dtype=np.uint8)
+        requests = [self.comm.Irecv([place, MPI.BYTE], peer, _DATA) for place in places]
         if self.plan.links is None:
-            self.comm.Recv(data, peer, _DATA)
+            MPI.Request.Waitall(requests)
             return
         token = np.zeros(1, dtype=np.uint8)
-        requests = [
-            self.comm.Irecv(data, peer, _DATA),
-            self.comm.Irecv([token, MPI.BYTE], peer, _TOKEN),
-        ]
+        requests.append(self.comm.Irecv([token, MPI.BYTE], peer, _TOKEN))
         while not MPI.Request.Testall(requests):
             time.sleep(_EMULATED_NAP_S)

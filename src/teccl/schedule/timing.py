@@ -32,21 +32,21 @@ def times_at(problem: Problem, sends: SendArray, start: IntArray) -> SendTimes:
     """Compute the same for sends of a problem that begin at other times than they say."""
     size = problem.chunks.size_index[sends["chunk"]]
     alpha = problem.topology.alpha_ps[sends["link"]]
+    overhead = problem.topology.overhead_ps[sends["link"]]
     own = problem.transmission_ps[sends["link"], size]
     if problem.topology.has_profiles:
-        own = _profiled(problem, sends["link"], size, start, own)
-    if problem.topology.num_switches == 0:
-        return SendTimes(own, start + own + alpha)
-    if problem.switch is SwitchMode.HYPER_EDGE:
-        held = _slowest_of_transfer(sends["transfer"], own)
-        return SendTimes(held, start + held + _alpha_of_way(problem.topology, sends, alpha))
-    if problem.transit is Transit.CUT_THROUGH:
-        own = _slowest_of_transfer(sends["transfer"], own)
-    return SendTimes(own, start + own + alpha)
+        own = _profiled(problem, sends["link"], size, start + overhead, own)
+    one_go = problem.switch is SwitchMode.HYPER_EDGE or problem.transit is Transit.CUT_THROUGH
+    if one_go and problem.topology.num_switches > 0:
+        own, overhead = (_most_of_transfer(sends["transfer"], each) for each in (own, overhead))
+    held = overhead + own
+    if problem.topology.num_switches > 0 and problem.switch is SwitchMode.HYPER_EDGE:
+        alpha = _alpha_of_way(problem.topology, sends, alpha)
+    return SendTimes(held, start + held + alpha)
 
 
-def _slowest_of_transfer(transfer: IntArray, own: IntArray) -> IntArray:
-    """Return the occupancy of each send's circuit: that of its slowest link."""
+def _most_of_transfer(transfer: IntArray, own: IntArray) -> IntArray:
+    """Return the largest value among the links of each send's circuit."""
     transfers, index = np.unique(transfer, return_inverse=True)
     longest = np.zeros(len(transfers), dtype=np.int64)
     np.maximum.at(longest, index, own)
@@ -96,10 +96,17 @@ def _profiled(
 
 
 def transmission_from(
-    steps: Sequence[tuple[Fraction, Fraction]], size: Fraction, start_ps: int
+    steps: Sequence[tuple[Fraction, Fraction]],
+    size: Fraction,
+    start_ps: int,
+    *,
+    overhead_ps: int = 0,
 ) -> int:
-    """Picoseconds until `size` bytes are sent from `start_ps` at rates that change over time."""
-    now, left = Fraction(start_ps, PICOSECONDS), size
+    """Picoseconds until `size` bytes are sent from `start_ps` at rates that change over time.
+
+    On a link with an overhead the bytes follow it.
+    """
+    now, left = Fraction(start_ps + overhead_ps, PICOSECONDS), size
     for i, (_, rate) in enumerate(steps):
         end = steps[i + 1][0] if i + 1 < len(steps) else None
         if end is not None and end <= now:

@@ -90,6 +90,7 @@ def compare(
     root: int | str | None = None,
     without_links: str | Sequence[str] = (),
     degrade: str | Sequence[str] | Mapping[str, object] = (),
+    overhead: Quantity | None = None,
     model_limit: Quantity = MODEL_LIMIT,
     place: Workplace | None = None,
     **options: Any,
@@ -98,7 +99,7 @@ def compare(
 
     Parameters
     ----------
-    topology, collective, size, demand, ranks, root, without_links, degrade
+    topology, collective, size, demand, ranks, root, without_links, degrade, overhead
         As for `teccl.solve`.
     methods
         Names of methods and of models of other tools.
@@ -119,7 +120,7 @@ def compare(
     >>> [competitor.name for competitor in found.competitors]
     ['auto', 'ring']
     """
-    network = read_topology(topology, without_links, degrade)
+    network = read_topology(topology, without_links, degrade, overhead)
     wanted = read_demand(network, collective, demand, size=size, ranks=ranks, root=root)
     names = read_methods(methods)
     tasks = [

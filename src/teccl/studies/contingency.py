@@ -100,6 +100,7 @@ def whatif(
     root: int | str | None = None,
     without_links: str | Sequence[str] = (),
     degrade: str | Sequence[str] | Mapping[str, object] = (),
+    overhead: Quantity | None = None,
     place: Workplace | None = None,
     **options: Any,
 ) -> WhatIf:
@@ -107,7 +108,7 @@ def whatif(
 
     Parameters
     ----------
-    topology, collective, size, demand, ranks, root, without_links, degrade
+    topology, collective, size, demand, ranks, root, without_links, degrade, overhead
         As for `teccl.solve`.
     faults
         Faults, or their text as `read_fault` takes it.
@@ -132,7 +133,7 @@ def whatif(
     >>> [(c.fault.name, c.fault.count, round(c.loss, 1)) for c in found.contingencies]
     [('link gpu0:gpu1', 4, 0.9)]
     """
-    network = read_topology(topology, without_links, degrade)
+    network = read_topology(topology, without_links, degrade, overhead)
     wanted = read_demand(network, collective, demand, size=size, ranks=ranks, root=root)
     listed = [f if isinstance(f, Fault) else read_fault(f) for f in faults]
     for what in [n_minus_1] if isinstance(n_minus_1, str) else n_minus_1:

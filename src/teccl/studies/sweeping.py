@@ -115,6 +115,7 @@ def sweep(
     root: int | str | None = None,
     without_links: str | Sequence[str] = (),
     degrade: str | Sequence[str] | Mapping[str, object] = (),
+    overhead: Quantity | None = None,
     place: Workplace | None = None,
     **options: Any,
 ) -> Sweep:
@@ -122,7 +123,7 @@ def sweep(
 
     Parameters
     ----------
-    topology, collective, ranks, root, without_links, degrade
+    topology, collective, ranks, root, without_links, degrade, overhead
         As for `teccl.solve`.
     sizes, factor
         ``"1KB:1GB"``, walked as the paper does or by a factor, or a list.
@@ -148,7 +149,7 @@ def sweep(
     >>> [(int(result.size_bytes), result.method) for result in found.results]
     [(1000, 'ring'), (1000000, 'ring')]
     """
-    network = read_topology(topology, without_links, degrade)
+    network = read_topology(topology, without_links, degrade, overhead)
     walk = read_sizes(sizes, factor)
     names = read_methods(methods)
     counts = _read_counts(chunks)

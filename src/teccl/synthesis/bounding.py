@@ -34,12 +34,13 @@ def bound(
     root: int | str | None = None,
     without_links: str | Sequence[str] = (),
     degrade: str | Sequence[str] | Mapping[str, object] = (),
+    overhead: Quantity | None = None,
 ) -> "BoundReport":
     """Prove how fast a collective can be at best, and name what binds.
 
     Parameters
     ----------
-    topology, collective, size, ranks, root, demand, without_links, degrade
+    topology, collective, size, ranks, root, demand, without_links, degrade, overhead
         As for `teccl.solve`.
     chunks
         Also bound schedules with so many whole pieces per block.
@@ -65,7 +66,7 @@ def bound(
     from teccl.bounds.report import report
 
     on_grid = grid or epoch is not None or epoch_multiplier is not None
-    network = asked.read_topology(topology, without_links, degrade)
+    network = asked.read_topology(topology, without_links, degrade, overhead)
     request = asked.Request(
         topology=network,
         demand=asked.read_demand(network, collective, demand, size=size, ranks=ranks, root=root),

@@ -267,9 +267,12 @@ def read_topology(
     topology: Topology | str | Path,
     without_links: str | Sequence[str],
     degrade: str | Sequence[str] | Mapping[str, object],
+    overhead: Quantity | None = None,
 ) -> Topology:
-    """Build the topology with links removed and slowed down."""
+    """Build the topology with links removed and slowed down, all with one overhead if given."""
     network = Topology.parse(topology)
+    if overhead is not None:
+        network = network.with_overhead(parse_duration(overhead, what="overhead"))
     factors = _read_factors(degrade)
     if factors:
         network = network.degraded(factors)

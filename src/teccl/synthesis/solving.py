@@ -87,6 +87,7 @@ def solve(
     root: int | str | None = None,
     without_links: str | Sequence[str] = (),
     degrade: str | Sequence[str] | Mapping[str, object] = (),
+    overhead: Quantity | None = None,
     from_schedule: Schedule | str | Path | None = None,
     warm_start: bool = True,
     solver: str = "highs",
@@ -127,6 +128,8 @@ def solve(
         A demand or a demand file in place of `collective`, `size`, `ranks` and `root`.
     without_links, degrade
         Links to remove, and links to slow down: ``["A:B=50%"]`` or ``{"A:B": "50%"}``.
+    overhead
+        Time for which each transfer holds its link beside its bytes, instead of the topology's own.
     from_schedule
         A schedule to start from.
     warm_start
@@ -160,7 +163,7 @@ def solve(
     name = read_name(method, METHODS, "method")
     on_grid = grid or name in GRID_METHODS
     on_grid = on_grid or not (epoch is None and epoch_multiplier is None and horizon is None)
-    network = read_topology(topology, without_links, degrade)
+    network = read_topology(topology, without_links, degrade, overhead)
     request = Request(
         topology=network,
         demand=read_demand(network, collective, demand, size=size, ranks=ranks, root=root),

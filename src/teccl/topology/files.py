@@ -1,5 +1,6 @@
 """Topology files: YAML or JSON in and out, exact both ways."""
 
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ SCHEMA_VERSION = 1
 SUFFIXES = (".yaml", ".yml", ".json")
 _TOP_KEYS = ("schema_version", "name", "nodes", "links", "shared")
 _NODE_KEYS = ("name", "kind", "group", "reduce")
-_LINK_KEYS = ("src", "dst", "bandwidth", "alpha", "bidirectional", "profile", "shares")
+_LINK_KEYS = ("src", "dst", "bandwidth", "alpha", "overhead", "bidirectional", "profile", "shares")
 
 
 def is_file_name(text: str) -> bool:
@@ -162,6 +163,9 @@ def _read_link(value: Any, where: str, find: _NodeFinder) -> list[Link]:
         alpha=files.quantity(
             entry.get("alpha", 0), parse_duration, f"{where}: alpha", TopologyError
         ),
+        overhead=files.quantity(
+            entry.get("overhead", 0), parse_duration, f"{where}: overhead", TopologyError
+        ),
         profile=_read_profile(entry.get("profile", []), f"{where}: profile"),
         shares=tuple(
             files.expect_text(name, f"{where}: shares", TopologyError)
@@ -171,15 +175,7 @@ def _read_link(value: Any, where: str, find: _NodeFinder) -> list[Link]:
     both = files.expect_bool(
         entry.get("bidirectional", False), f"{where}: bidirectional", TopologyError
     )
-    back = Link(
-        src=link.dst,
-        dst=link.src,
-        bandwidth=link.bandwidth,
-        alpha=link.alpha,
-        profile=link.profile,
-        shares=link.shares,
-    )
-    return [link, back] if both else [link]
+    return [link, replace(link, src=link.dst, dst=link.src)] if both else [link]
 
 
 def _read_profile(value: Any, where: str) -> tuple[tuple[Fraction, Fraction], ...]:
@@ -212,6 +208,8 @@ def _link_to_dict(topology: Topology, link: Link) -> dict[str, Any]:
         "bandwidth": format_bandwidth(link.bandwidth),
         "alpha": format_duration(link.alpha),
     }
+    if link.overhead:
+        entry["overhead"] = format_duration(link.overhead)
     if link.profile:
         entry["profile"] = [
             [format_duration(start), format_bandwidth(rate)] for start, rate in link.profile

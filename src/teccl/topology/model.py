@@ -80,6 +80,8 @@ class Link:
         Bytes per second.
     alpha
         Latency in seconds, paid once per transfer while the link is free again.
+    overhead
+        Seconds for which each transfer holds the link beside its bytes.
     profile
         Pairs (start in seconds, bytes per second) that replace `bandwidth` from then on.
     shares
@@ -90,6 +92,7 @@ class Link:
     dst: int
     bandwidth: Fraction
     alpha: Fraction = Fraction(0)
+    overhead: Fraction = Fraction(0)
     profile: tuple[tuple[Fraction, Fraction], ...] = ()
     shares: tuple[str, ...] = ()
 
@@ -229,6 +232,21 @@ class Topology:
     def link_kinds(self) -> IntArray:
         """Number of each link's kind, as `each_kind` counts them."""
         return np.array(self._kind, dtype=np.int64)
+
+    @property
+    def overhead_ps(self) -> IntArray:
+        """Overhead of a transfer on each link in picoseconds, rounded up."""
+        return np.array(self.each_link(lambda link: picoseconds(link.overhead)), dtype=np.int64)
+
+    @property
+    def has_overheads(self) -> bool:
+        """Whether transfers on any link cost more than their bytes."""
+        return any(self.links[i].overhead for i in self._kinds)
+
+    def with_overhead(self, overhead: Fraction) -> "Topology":
+        """The topology with one overhead on all links."""
+        links = tuple(replace(link, overhead=overhead) for link in self.links)
+        return replace(self, links=links)
 
     def each_link(self, value: Callable[[Link], T]) -> list[T]:
         """Value of every link, computed once for all links that differ in their ends only."""
@@ -380,7 +398,8 @@ def _kinds_of_links(links: Sequence[Link]) -> tuple[list[int], list[int]]:
     kinds = []
     for i, link in enumerate(links):
         # Pairs of integers hash much faster than fractions.
-        speed = (link.bandwidth.as_integer_ratio(), link.alpha.as_integer_ratio())
+        times = (link.alpha.as_integer_ratio(), link.overhead.as_integer_ratio())
+        speed = (link.bandwidth.as_integer_ratio(), times)
         kind = known.setdefault((speed, link.profile, link.shares), len(known))
         if kind == len(first):
             first.append(i)
@@ -401,7 +420,8 @@ def _check_links(topology: Topology) -> None:
         if link.src == link.dst:
             raise TopologyError(f"{where} leads to its own node; drop it")
         _check_bandwidth(link.bandwidth, where)
-        _check_alpha(link.alpha, where)
+        _check_latency(link.alpha, "alpha", where)
+        _check_latency(link.overhead, "overhead", where)
         _check_profile(link.profile, where)
         _check_shares(link.shares, topology.shared, where)
 
@@ -429,9 +449,9 @@ def _check_bandwidth(bandwidth: object, where: str) -> None:
         )
 
 
-def _check_alpha(alpha: object, where: str) -> None:
-    if not isinstance(alpha, Fraction) or not 0 <= alpha <= MAX_SECONDS:
-        raise TopologyError(f"{where} has alpha {alpha}; give a finite latency of at least 0")
+def _check_latency(time: object, what: str, where: str) -> None:
+    if not isinstance(time, Fraction) or not 0 <= time <= MAX_SECONDS:
+        raise TopologyError(f"{where} has {what} {time}; give a finite latency of at least 0")
 
 
 def _check_profile(profile: Sequence[tuple[Fraction, Fraction]], where: str) -> None:

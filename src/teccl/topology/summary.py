@@ -13,10 +13,11 @@ from teccl.topology.model import Topology
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkClass:
-    """Links of one bandwidth and latency."""
+    """Links of one bandwidth, latency and overhead."""
 
     bandwidth: Fraction
     alpha: Fraction
+    overhead: Fraction
     count: int
 
 
@@ -62,8 +63,8 @@ def summarise(topology: Topology) -> TopologySummary:
     (2, True)
     """
     ends = Counter((link.src, link.dst) for link in topology.links)
-    classes = Counter((link.bandwidth, link.alpha) for link in topology.links)
-    ordered = sorted(classes.items(), key=lambda item: (-item[0][0], item[0][1]))
+    classes = Counter((link.bandwidth, link.alpha, link.overhead) for link in topology.links)
+    ordered = sorted(classes.items(), key=lambda item: (-item[0][0], *item[0][1:]))
     return TopologySummary(
         num_gpus=topology.num_gpus,
         num_switches=topology.num_switches,
@@ -74,8 +75,8 @@ def summarise(topology: Topology) -> TopologySummary:
         num_parallel_links=topology.num_links - len(ends),
         num_gpu_components=len(set(gpu_components(topology).tolist())),
         link_classes=tuple(
-            LinkClass(bandwidth=bandwidth, alpha=alpha, count=count)
-            for (bandwidth, alpha), count in ordered
+            LinkClass(bandwidth=bandwidth, alpha=alpha, overhead=overhead, count=count)
+            for (bandwidth, alpha, overhead), count in ordered
         ),
     )
 

@@ -3,7 +3,6 @@
 import os
 import socket
 import time
-from statistics import median
 from typing import Any
 
 import torch
@@ -13,8 +12,6 @@ from teccl.errors import RunError
 from teccl.runtime.pingpong import Plan
 
 _DATA, _BACK = 1, 2
-# Messages of one byte that are sent together to learn what one more costs.
-_MANY = 32
 
 
 def measure_links(plan: Plan) -> dict[str, Any]:
@@ -30,24 +27,22 @@ def measure_links(plan: Plan) -> dict[str, Any]:
     if bad:
         raise RunError(f"pair {bad[0]} names a rank that is not there; start more ranks")
     wire = _Wire(max((max(sizes) for sizes in plan.sizes), default=1))
-    mine: dict[int, tuple[list[list[float]], float]] = {}
+    mine: dict[int, list[list[float]]] = {}
     for i, pair in enumerate(plan.pairs):
         if rank in pair:
             exchange = _Exchange(wire, plan, i)
-            times = [exchange.times(each) for each in plan.sizes[i]]
-            mine[i] = times, exchange.overhead()
+            mine[i] = [exchange.times(*kind) for kind in plan.kinds(i)]
         dist.barrier()
     every: list[Any] = [None] * size
     kept = {i: found for i, found in mine.items() if plan.pairs[i][0] == rank}
     dist.all_gather_object(every, (kept, socket.gethostname()))
-    together: dict[int, tuple[list[list[float]], float]] = {}
+    together: dict[int, list[list[float]]] = {}
     for part, _ in every:
         together |= part
     order = range(len(plan.pairs))
     return {
         "hosts": [host for _, host in every],
-        "seconds": [together[i][0] for i in order],
-        "overhead": median(together[i][1] for i in order),
+        "seconds": [together[i] for i in order],
     }
 
 
@@ -78,22 +73,12 @@ class _Exchange:
         self.src, self.dst = plan.pairs[pair]
         self.is_src = dist.get_rank() == self.src
 
-    def times(self, size: int) -> list[float]:
+    def times(self, count: int, size: int) -> list[float]:
         """Seconds of each exchange; on the far rank these mean nothing."""
-        return [self._exchange(size, 1) for _ in range(self._rounds())][self.plan.warmup :]
+        rounds = range(self.plan.warmup + self.plan.repeat)
+        return [self._exchange(count, size) for _ in rounds][self.plan.warmup :]
 
-    def overhead(self) -> float:
-        """Seconds that one more small message takes beside others."""
-        many, one = (
-            median([self._exchange(1, count) for _ in range(self._rounds())][self.plan.warmup :])
-            for count in (_MANY, 1)
-        )
-        return max(0.0, many - one) / (_MANY - 1)
-
-    def _rounds(self) -> int:
-        return self.plan.warmup + self.plan.repeat
-
-    def _exchange(self, size: int, count: int) -> float:
+    def _exchange(self, count: int, size: int) -> float:
         """Send some messages of a size one way and a byte back."""
         data, back, group = self.wire.buffer[:size], self.wire.back, self.wire.group
         peer = self.dst if self.is_src else self.src

@@ -1,9 +1,9 @@
 """Epochs of sends on a grid, recomputed here from the epoch's duration alone.
 
-With chunk size b, epoch tau, rate C and latency alpha of a link: a send in epoch k holds the link
-for kappa = ceil(b / (C tau)) epochs and is usable from epoch k + kappa + delta on, where
-delta = ceil(alpha / tau), or 0 where alpha is at most a tenth of an epoch. At most
-max(1, floor(C tau / b)) sends hold a link in any epoch.
+With chunk size b, epoch tau, rate C, overhead o and latency alpha of a link: a send in epoch k
+holds the link for kappa = ceil((o + b / C) / tau) epochs and is usable from epoch k + kappa + delta
+on, where delta = ceil(alpha / tau), or 0 where alpha is at most a tenth of an epoch. At most
+max(1, floor(tau / (o + b / C))) sends hold a link in any epoch.
 """
 
 from dataclasses import dataclass
@@ -41,14 +41,14 @@ class Epochs:
     tau: Fraction
 
 
-def kappa_of(size: Fraction, rate: Fraction, tau: Fraction) -> int:
-    """Epochs that a send holds a link."""
-    return lengths.ceiling(size / (rate * tau))
+def kappa_of(seconds: Fraction, tau: Fraction) -> int:
+    """Epochs for which a send that takes so many seconds holds a link."""
+    return lengths.ceiling(seconds / tau)
 
 
-def capacity_of(size: Fraction, rate: Fraction, tau: Fraction) -> int:
-    """Sends that a link carries at a time."""
-    return max(1, rate * tau // size)
+def capacity_of(seconds: Fraction, tau: Fraction) -> int:
+    """Sends of so many seconds that a link carries at a time."""
+    return max(1, tau // seconds)
 
 
 def _delta(alpha: Fraction, tau: Fraction) -> int:
@@ -85,17 +85,18 @@ def epochs_of(sends: Sends, transfers: Transfers, epoch: IntArray, tau: Fraction
 def _send_epochs(sends: Sends, epoch: IntArray, tau: Fraction) -> tuple[IntArray, IntArray]:
     """Kappa and capacity of each send's link in its epoch."""
     size, topology = sends.problem.chunk_bytes, sends.problem.topology
-    rates = [lengths.link_rate(topology, link) for link in topology.links]
-    kappa = ints([kappa_of(size, rate, tau) for rate in rates])[sends.link]
-    capacity = ints([capacity_of(size, rate, tau) for rate in rates])[sends.link]
+    holds = [link.overhead + size / lengths.link_rate(topology, link) for link in topology.links]
+    kappa = ints([kappa_of(hold, tau) for hold in holds])[sends.link]
+    capacity = ints([capacity_of(hold, tau) for hold in holds])[sends.link]
     profiled = [i for i in np.unique(sends.link).tolist() if topology.links[i].profile]
     for link in profiled:
         rows = np.flatnonzero(sends.link == link)
         steps = lengths.link_steps(topology, topology.links[link])
         begins = ints([lengths.ceiling(begin / tau) for begin, _ in steps])
         step = np.searchsorted(begins, epoch[rows], side="right") - 1
-        kappa[rows] = ints([kappa_of(size, rate, tau) for _, rate in steps])[step]
-        capacity[rows] = ints([capacity_of(size, rate, tau) for _, rate in steps])[step]
+        holds = [topology.links[link].overhead + size / rate for _, rate in steps]
+        kappa[rows] = ints([kappa_of(hold, tau) for hold in holds])[step]
+        capacity[rows] = ints([capacity_of(hold, tau) for hold in holds])[step]
     return kappa, capacity
 
 

@@ -46,6 +46,12 @@ def link_alphas(topology: Topology) -> IntArray:
     return ints([cache[link.alpha] for link in topology.links])
 
 
+def link_overheads(topology: Topology) -> IntArray:
+    """Picoseconds for which a transfer holds each link beside its bytes."""
+    cache = {cost: to_ps(cost) for cost in {link.overhead for link in topology.links}}
+    return ints([cache[link.overhead] for link in topology.links])
+
+
 def ready_times(topology: Topology, tenants: Sequence[Tenant], unit: Fraction) -> IntArray:
     """First moment, in whole units of time, from which a node's own data of a tenant may leave."""
     table = np.zeros((len(tenants), topology.num_nodes), dtype=np.int64)
@@ -55,13 +61,13 @@ def ready_times(topology: Topology, tenants: Sequence[Tenant], unit: Fraction) -
     return table
 
 
-def occupancy(sends: Sends, start: IntArray) -> IntArray:
-    """Picoseconds each send would hold its link if nothing slower lay on its way.
+def transmissions(sends: Sends, start: IntArray) -> IntArray:
+    """Picoseconds each send's bytes would take on its link if nothing slower lay on its way.
 
     Parameters
     ----------
     start
-        Picoseconds at which the sends begin; matters on links with a profile only.
+        Picoseconds at which the bytes begin; matters on links with a profile only.
     """
     topology = sends.problem.topology
     sizes = sends.problem.chunks.sizes

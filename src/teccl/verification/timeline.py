@@ -56,13 +56,15 @@ class Timeline:
 
 
 def physical_timeline(sends: Sends, transfers: Transfers, start: IntArray) -> Timeline:
-    """Apply the alpha-beta model to sends that begin at given picoseconds."""
+    """Apply the alpha-beta model, with overheads, to sends that begin at given picoseconds."""
     topology = sends.problem.topology
-    held = lengths.occupancy(sends, start)
+    overhead = lengths.link_overheads(topology)[sends.link]
+    bytes_take = lengths.transmissions(sends, start + overhead)
     alpha = lengths.link_alphas(topology)[sends.link]
     if transfers.passing is not Passing.STORE:
-        # The slowest link of the way sets the rate of the whole circuit.
-        held = transfers.longest(held)
+        # The slowest link of the way sets the rate of the whole circuit, which pays one overhead.
+        overhead, bytes_take = transfers.longest(overhead), transfers.longest(bytes_take)
+    held = overhead + bytes_take
     arrival = start + held + alpha
     handoff = arrival
     if transfers.passing is Passing.CIRCUIT:

@@ -1,4 +1,4 @@
-"""Cheapest routes between GPUs, by latency plus transmission of one chunk."""
+"""Cheapest routes between GPUs, by latency, overhead and transmission of one chunk."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.booking import Route
-from teccl.topology import Topology
+from teccl.topology import Link, Topology
 from teccl.units import PICOSECONDS
 
 FloatArray = npt.NDArray[np.float64]
@@ -88,14 +88,13 @@ class Router:
 
 
 def link_costs(topology: Topology, size: Fraction) -> list[int]:
-    """Picoseconds that one chunk takes over each link, latency included."""
-    kinds = [(rate, link.alpha) for rate, link in zip(topology.rates, topology.links, strict=True)]
-    # Rational arithmetic is slow and few kinds of links occur.
-    cost = {
-        (rate, alpha): max(1, round((size / rate + alpha) * PICOSECONDS))
-        for rate, alpha in set(kinds)
-    }
-    return [cost[kind] for kind in kinds]
+    """Picoseconds that one chunk takes over each link, latency and overhead included."""
+
+    def cost(link: Link) -> int:
+        seconds = link.overhead + size / topology.rate(link) + link.alpha
+        return max(1, round(seconds * PICOSECONDS))
+
+    return topology.each_link(cost)
 
 
 def _graph(

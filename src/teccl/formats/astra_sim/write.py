@@ -6,7 +6,7 @@ links are alike. What it counts is whole nanoseconds, and a GB is 2^30 bytes.
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
@@ -71,13 +71,14 @@ def shape_for_schedules(topology: Topology) -> Shape | None:
 
 def _is_uniform(topology: Topology) -> bool:
     """Whether links are alike, and at most one leads from a node to another."""
-    kinds = {(link.bandwidth, link.alpha, link.shares, link.profile) for link in topology.links}
+    kinds = {replace(link, src=0, dst=1) for link in topology.links}
     pairs = {(link.src, link.dst) for link in topology.links}
     return (
         len(kinds) == 1
         and len(pairs) == len(topology.links)
         and not topology.links[0].shares
         and not topology.links[0].profile
+        and not topology.links[0].overhead
     )
 
 

@@ -1,7 +1,7 @@
 """htsim's topology text, for networks of two tiers: leaves with GPUs, and spines above all."""
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from teccl.errors import ExportError
@@ -74,10 +74,10 @@ def _tree_of(topology: Topology) -> _Tree:
     is_switch = topology.is_switch.tolist()
     up: dict[int, list[Link]] = {}
     between: Counter[tuple[int, int]] = Counter()
-    kinds: dict[bool, set[tuple[object, ...]]] = {True: set(), False: set()}
+    kinds: dict[bool, set[Link]] = {True: set(), False: set()}
     for link in topology.links:
         low = not (is_switch[link.src] and is_switch[link.dst])
-        kinds[low].add((link.bandwidth, link.alpha, link.shares, link.profile))
+        kinds[low].add(replace(link, src=0, dst=1))
         if not is_switch[link.src]:
             up.setdefault(link.src, []).append(link)
         elif not low or not is_switch[link.dst]:
@@ -95,7 +95,7 @@ def _tree_of(topology: Topology) -> _Tree:
         and len(counts) == 1
         and len(kinds[True]) == len(kinds[False]) == 1
         and expected == topology.num_links
-        and not any(link.shares or link.profile for link in topology.links)
+        and not any(link.shares or link.profile or link.overhead for link in topology.links)
     )
     if not regular:
         raise ExportError(

@@ -35,16 +35,16 @@ def wires(topology: Topology, number: dict[int, int], target: str) -> list[Wire]
     Raises
     ------
     ExportError
-        If a link has no counterpart of the same rate and latency, or shares a capacity.
+        If a link has no counterpart of the same rate and latency, or more than these two.
     """
     waiting: dict[tuple[int, int], list[Link]] = {}
     found = []
     for link in topology.links:
-        if link.shares or link.profile:
+        if link.shares or link.profile or link.overhead:
             raise ExportError(
                 f"{target}: the link from {topology.nodes[link.src].name} to "
-                f"{topology.nodes[link.dst].name} shares a capacity or has a profile; the format "
-                "cannot say that"
+                f"{topology.nodes[link.dst].name} shares a capacity or has a profile or an "
+                "overhead; the format cannot say that"
             )
         back = waiting.get((link.dst, link.src), [])
         match = next(

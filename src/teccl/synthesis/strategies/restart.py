@@ -70,7 +70,7 @@ def _congestion(search: Search, problem: Problem, start: Schedule) -> str | None
     if finish is not None and finish > most and _is_nowhere_faster(problem, start.problem):
         return f"its order takes at least {display_time(finish / PICOSECONDS)}"
     sizes = problem.chunks.size_index[start.sends["chunk"]]
-    held_ps = problem.transmission_ps[start.sends["link"], sizes]
+    held_ps = problem.hold_ps[start.sends["link"], sizes]
     load_ps = np.bincount(start.sends["link"], weights=held_ps)
     busiest = int(load_ps.argmax())
     if load_ps[busiest] <= most:
@@ -83,7 +83,7 @@ def _is_nowhere_faster(problem: Problem, other: Problem) -> bool:
     """Whether every link takes a chunk at least as long as in another problem on the same links."""
     if other.topology.has_profiles or problem.topology.shared != other.topology.shared:
         return False
-    slower = problem.transmission_ps >= other.transmission_ps
+    slower = problem.hold_ps >= other.hold_ps
     later = problem.topology.alpha_ps >= other.topology.alpha_ps
     return bool(slower.all() and later.all())
 

@@ -13,6 +13,7 @@ from teccl._suggest import did_you_mean
 from teccl.errors import TopologyError
 from teccl.topology.model import Topology
 from teccl.topology.presets import generic, paper, vendor
+from teccl.topology.presets._wiring import read_latency
 
 __all__ = ["PRESETS", "PresetInfo", "build_preset", "list_presets"]
 
@@ -42,8 +43,10 @@ PRESETS: dict[str, Builder] = {
     "dragonfly": generic.dragonfly,
 }
 
+# What every preset takes: time for which a transfer holds a link beside its bytes.
+OVERHEAD = "overhead"
 # Parameters whose text the builder reads itself.
-_TEXT = ("alpha", "bandwidth", "dims")
+_TEXT = ("alpha", "bandwidth", "dims", OVERHEAD)
 _BOOLEAN = ("nvls",)
 
 
@@ -90,7 +93,7 @@ def build_preset(spec: str) -> Topology:
             "(the name of a file ends in .yaml, .yml or .json)"
         )
     parameters: dict[str, object] = {}
-    known = inspect.signature(builder).parameters
+    known = [*inspect.signature(builder).parameters, OVERHEAD]
     for item in text.split(",") if colon else ():
         key, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not key or not value:
@@ -104,7 +107,11 @@ def build_preset(spec: str) -> Topology:
         if key in parameters:
             raise TopologyError(f"preset {name}: {key} is given twice; give it once")
         parameters[key] = _read_value(name, key, value)
-    return builder(**parameters)
+    overhead = parameters.pop(OVERHEAD, None)
+    topology = builder(**parameters)
+    if overhead is None:
+        return topology
+    return topology.with_overhead(read_latency(name, OVERHEAD, str(overhead)))
 
 
 def list_presets() -> dict[str, PresetInfo]:
@@ -123,7 +130,10 @@ def _describe(name: str, builder: Builder) -> PresetInfo:
     return PresetInfo(
         name=name,
         summary=(inspect.getdoc(builder) or "").partition("\n")[0],
-        parameters={parameter.name: _default_text(parameter.default) for parameter in parameters},
+        parameters={
+            **{parameter.name: _default_text(parameter.default) for parameter in parameters},
+            OVERHEAD: "0",
+        },
     )
 
 

@@ -85,8 +85,13 @@ class Wiring:
 
 def read_alpha(preset: str, value: Quantity) -> Fraction:
     """Read a latency in seconds, zero allowed."""
+    return read_latency(preset, "alpha", value)
+
+
+def read_latency(preset: str, key: str, value: Quantity) -> Fraction:
+    """Read a parameter in seconds, zero allowed."""
     try:
-        return parse_duration(value, what=f"preset {preset}: alpha")
+        return parse_duration(value, what=f"preset {preset}: {key}")
     except UnitError as problem:
         raise TopologyError(str(problem)) from None
 

@@ -1,5 +1,7 @@
 """Rule: links that share a capacity begin no more sends in its kappa epochs than it can carry."""
 
+from fractions import Fraction
+
 import numpy as np
 
 from teccl._arrays import ints
@@ -15,9 +17,9 @@ def check(case: Case) -> None:
     topology, epochs = case.topology, case.epochs
     if epochs is None or not topology.shared:
         return
-    size, rates = case.problem.chunk_bytes, list(topology.shared.values())
-    kappa = ints([kappa_of(size, rate, epochs.tau) for rate in rates])
-    capacity = ints([capacity_of(size, rate, epochs.tau) for rate in rates])
+    holds = [_least_hold(case, name) for name in topology.shared]
+    kappa = ints([kappa_of(hold, epochs.tau) for hold in holds])
+    capacity = ints([capacity_of(hold, epochs.tau) for hold in holds])
     rows, shared = shared_uses(topology, case.sends.link)
     begin = epochs.timeline.start[rows]
     load = np.ones(len(rows), dtype=np.int64)
@@ -29,3 +31,10 @@ def check(case: Case) -> None:
         return f"{names[place]} carries more than {capacity[place]} in its epoch"
 
     case.note_each(ViolationKind.GRID_SHARED_CAPACITY, rows[over], detail)
+
+
+def _least_hold(case: Case, name: str) -> Fraction:
+    """Seconds for which a chunk holds a shared capacity: at its rate, the least overhead of all."""
+    topology = case.topology
+    overheads = [link.overhead for link in topology.links if name in link.shares]
+    return min(overheads, default=Fraction(0)) + case.problem.chunk_bytes / topology.shared[name]
