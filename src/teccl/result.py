@@ -267,6 +267,7 @@ class Result:
             ("collective", f"{self.collective}, {format_size(self.size_bytes)}"),
             ("method", method),
             ("chunks", _chunks(self.num_chunks, self.chunk_bytes)),
+            ("chunks tried", self._tried_text()),
             ("finish time", _time(self.finish_time_s)),
             *((f"  {name}", _time(time)) for name, time in several),
             ("physical bound", _bound(self.physical_bound_s, self.physical_gap)),
@@ -280,6 +281,16 @@ class Result:
             ("verified", "yes" if self.verified else "no"),
             ("solve time", display_time(self.solve_seconds)),
         ]
+
+    def _tried_text(self) -> str | None:
+        """Finish times over numbers of chunks; None where there was no choice."""
+        best: dict[int, float] = {}
+        for attempt in self.tried:
+            known = best.get(attempt.num_chunks, attempt.finish_time_s)
+            best[attempt.num_chunks] = min(known, attempt.finish_time_s)
+        if len(best) < 2:
+            return None
+        return ", ".join(f"{count}: {display_time(best[count])}" for count in sorted(best))
 
 
 def bus_factor(tenant: Tenant, num_gpus: int) -> Fraction:

@@ -14,9 +14,10 @@ in the whole graph. For any set J of such chunks therefore
 .. math:: \sum_{m \in J} b_m \le \sum_e C_e \, (T - \min_J h_{m,e} - \min_J q_{m,e})^+ ,
 
 where a rate that changes over time is integrated from the head to T minus the tail; and for whole
-chunks the number of starts in each link's window is at least the number of chunks. The least T that
-satisfies it is a lower bound. J ranges over the chunks whose smallest head and tail are at least
-given thresholds, which contains Jackson's bound for one machine.
+chunks the number of starts in each link's window is at least the number of chunks. Where transfers
+have an overhead, every block beyond one for each gate takes the room of one more overhead. The
+least T that satisfies it is a lower bound. J ranges over the chunks whose smallest head and tail
+are at least given thresholds, which contains Jackson's bound for one machine.
 """
 
 from collections.abc import Iterator
@@ -68,13 +69,15 @@ def cut_estimate(network: Network, cut: Cut) -> Estimate | None:
     if not gates:
         return Estimate(float(FAR), cut, gates, load, np.ones(len(load.classes), dtype=bool))
     amount = np.array([float(network.classes.amount[i]) for i in load.classes])
+    blocks, toll = network.classes.blocks[load.classes], float(_toll(gates))
     count = network.classes.count[load.classes]
     rooms, every = Estimates(gates), np.arange(len(gates))
     best: Estimate | None = None
     for chosen in _thresholds(load):
         head, tail = load.head[chosen].min(axis=0), load.tail[chosen].min(axis=0)
         if network.fluid:
-            value = rooms.least_time(head, tail, every, amount[chosen].sum())
+            extra = max(0, int(blocks[chosen].sum()) - len(gates)) * toll
+            value = rooms.least_time(head, tail, every, amount[chosen].sum() + extra)
         else:
             away = (head + tail).tolist()
             value = float(_least_whole_time(gates, away, int(count[chosen].sum())))
@@ -93,12 +96,24 @@ def cut_bound(network: Network, estimate: Estimate) -> Bound:
     members = load.classes[chosen]
     if network.fluid:
         total = sum((network.classes.amount[i] for i in members), Fraction(0))
+        total += _further(network, estimate) * _toll(estimate.gates)
         changes = room_changes(estimate.gates, head.tolist(), tail.tolist())
         value = least_time(changes, total)
     else:
         away = (head + tail).tolist()
         value = _least_whole_time(estimate.gates, away, int(network.classes.count[members].sum()))
     return Bound(kind="cut", value=value, certificate=_sentence(network, estimate))
+
+
+def _toll(gates: list[Gate]) -> Fraction:
+    """Bytes that could pass some gate in the overhead of one transfer more, at least."""
+    return min(gate.toll for gate in gates)
+
+
+def _further(network: Network, estimate: Estimate) -> int:
+    """Transfers across a cut beyond one on each gate, whose overhead its tail has."""
+    members = estimate.load.classes[estimate.chosen]
+    return max(0, int(network.classes.blocks[members].sum()) - len(estimate.gates))
 
 
 def _gates(network: Network, cut: Cut) -> list[Gate]:
@@ -233,5 +248,10 @@ def _sentence(network: Network, estimate: Estimate) -> str:
     over = f"link {topology.link_name(links[0])}" if len(links) == 1 else f"{len(links)} links"
     around = int((load.head[chosen].min(axis=0) + load.tail[chosen].min(axis=0)).min())
     unit = f"{around} epochs" if network.on_grid else display_time(around / 1e12)
-    into = estimate.cut.label
-    return f"{what} must cross {over} into {into} at {rate}, plus {unit} of way around it"
+    text = f"{what} must cross {over} into {estimate.cut.label} at {rate}"
+    text += f", plus {unit} of way around it"
+    further = _further(network, estimate) if network.fluid else 0
+    if not further or not _toll(gates):
+        return text
+    lost = display_time(float(further * _toll(gates) / sum(gate.rate for gate in gates)) / 1e12)
+    return f"{text} and {lost} of overhead for {further} transfers more"

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from teccl._graphs import least_sums
 from teccl.bounds.windows import FAR, Gate, IntArray, Steps, fastest_of
+from teccl.demand import Collective
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.timegrid import TimeGrid
 from teccl.topology import Link, Topology
@@ -49,8 +50,8 @@ class Classes:
         Which of them each class has.
     reduce
         Whether the sources' contributions are combined.
-    amount, count
-        Bytes and chunks of the class.
+    amount, count, blocks
+        Bytes and chunks of the class, and transfers that carry it at least, however it is cut.
     origin_sets, goal_sets
         The nodes of `origins` and `goals`, for counting.
     """
@@ -62,6 +63,7 @@ class Classes:
     reduce: npt.NDArray[np.bool_]
     amount: tuple[Fraction, ...]
     count: IntArray
+    blocks: IntArray
     origin_sets: NodeSets
     goal_sets: NodeSets
 
@@ -98,6 +100,8 @@ class Network:
         holding time included.
     pools
         Links that share a capacity.
+    toll
+        Bytes that could pass a link in the overhead of one transfer more, at least.
     """
 
     problem: Problem
@@ -114,6 +118,7 @@ class Network:
     crossing: IntArray
     classes: Classes
     pools: tuple[Gate, ...]
+    toll: tuple[Fraction, ...]
 
     def gates(self, links: IntArray) -> list[Gate]:
         """Some links as gates; those that share a capacity are one where that is the less."""
@@ -126,7 +131,7 @@ class Network:
                 gates.append(pool._replace(links=np.array(inside)))
         for e in sorted(left):
             hold, slots = int(self.hold[e]), int(self.slots[e])
-            gates.append(Gate(np.array([e]), self.steps[e], hold, slots))
+            gates.append(Gate(np.array([e]), self.steps[e], hold, slots, self.toll[e]))
         return gates
 
     @staticmethod
@@ -158,6 +163,7 @@ class Network:
             crossing=crossing,
             classes=_classes(problem, grid),
             pools=_pools(problem, grid, fluid=fluid),
+            toll=_tolls(problem, overhead),
         )
 
 
@@ -234,6 +240,17 @@ def _paid(problem: Problem, overhead: IntArray) -> IntArray:
     slowest = min(rates[e] for e in np.flatnonzero(touches))
     parts = [int(o * min(Fraction(1), slowest / r)) for o, r in zip(overhead, rates, strict=True)]
     return np.where(touches, np.array(parts, dtype=np.int64), overhead)
+
+
+def _tolls(problem: Problem, overhead: IntArray) -> tuple[Fraction, ...]:
+    """Bytes that could pass in one transfer's overhead; none where others pass meanwhile."""
+    topology = problem.topology
+    slowest = topology.each_link(lambda e: min(rate for _, rate in _steps(topology, e)))
+    alone = _paid(problem, overhead) == overhead
+    return tuple(
+        rate * int(o) if is_alone else Fraction(0)
+        for rate, o, is_alone in zip(slowest, overhead, alone, strict=True)
+    )
 
 
 def _least_steps(problem: Problem, latency: IntArray, hold: IntArray) -> IntArray:
@@ -318,9 +335,21 @@ def _classes(problem: Problem, grid: TimeGrid | None) -> Classes:
         reduce=unique[3].astype(bool),
         amount=tuple(amounts[group] for group in range(unique.shape[1])),
         count=np.bincount(index),
+        blocks=_blocks(problem, index),
         origin_sets=NodeSets([origin.nodes for origin in origins]),
         goal_sets=NodeSets(table.sets),
     )
+
+
+def _blocks(problem: Problem, index: IntArray) -> IntArray:
+    """Blocks of each class, which no transfer carries two of; an AllReduce may be one whole."""
+    table = problem.chunks
+    blocks = np.unique(np.stack([index, table.tenant, table.block]), axis=1)
+    whole = np.array([t.collective is Collective.ALLREDUCE for t in problem.demand.tenants])
+    is_whole = whole[blocks[1]]
+    count = np.bincount(blocks[0, ~is_whole], minlength=int(index.max()) + 1)
+    count[np.unique(blocks[0, is_whole])] += 1
+    return count
 
 
 def _ready_times(problem: Problem, grid: TimeGrid | None) -> IntArray:
@@ -342,6 +371,7 @@ def _pools(problem: Problem, grid: TimeGrid | None, *, fluid: bool) -> tuple[Gat
         members = [i for i, link in enumerate(topology.links) if name in link.shares]
         if len(members) < 2:
             continue
+        toll = Fraction(0)
         if grid is not None:
             # The grid limits starts within a window of the shared rate, whatever the links' own.
             steps: Steps = ((Fraction(0), capacity / PICOSECONDS),)
@@ -355,6 +385,6 @@ def _pools(problem: Problem, grid: TimeGrid | None, *, fluid: bool) -> tuple[Gat
                 # Overheads of some may pass while the rates of others change.
                 steps = ((Fraction(0), fastest),)
             hold = 0 if fluid else int(least + min(problem.chunks.sizes) / fastest)
-            slots = 1
-        pools.append(Gate(np.array(members), steps, hold, slots))
+            slots, toll = 1, least * min(rate for _, rate in steps)
+        pools.append(Gate(np.array(members), steps, hold, slots, toll))
     return tuple(pools)

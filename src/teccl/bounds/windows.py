@@ -33,12 +33,15 @@ class Gate(NamedTuple):
         Bytes per picosecond over time.
     hold, slots
         Time for which a whole chunk occupies the gate, and chunks it takes at once.
+    toll
+        Bytes that could pass in the overhead of one transfer more, at least.
     """
 
     links: IntArray
     steps: Steps
     hold: int
     slots: int
+    toll: Fraction = Fraction(0)
 
     @property
     def rate(self) -> Fraction:

@@ -63,6 +63,15 @@ def solve(
     max_chunks: Annotated[
         str | None, option("--max-chunks", "N", _METHOD, "Most pieces that auto tries.")
     ] = None,
+    chunk_tolerance: Annotated[
+        str | None,
+        option(
+            "--chunk-tolerance",
+            "PART",
+            _METHOD,
+            "How much later fewer chunks may end (0.1%, with overheads 1%).",
+        ),
+    ] = None,
     method: Annotated[
         str | None, choice("--method", METHODS, _METHOD, "How to make the schedule (auto)")
     ] = None,
@@ -120,6 +129,7 @@ def solve(
         "demand": demand,
         "chunks": chunks,
         "max_chunks": max_chunks,
+        "chunk_tolerance": chunk_tolerance,
         "method": method,
         "effort": effort,
         "time_limit": time_limit,

@@ -9,6 +9,9 @@ from teccl.cli.errors import CommandFailed, ExitCode
 from teccl.cli.options import QuietOption, ScheduleArgument, check_output, flag, output_option
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from teccl.result import Attempt
     from teccl.schedule import Schedule
 
 REPORT_SUFFIXES = (".html", ".htm")
@@ -31,7 +34,7 @@ def view(
         typer.Option(
             "--result",
             metavar="FILE",
-            help="What solve --json printed for the schedule, for the solve time.",
+            help="What solve --json printed for the schedule: its solve time, the chunks tried.",
             show_default=False,
         ),
     ] = None,
@@ -47,11 +50,11 @@ def view(
 
     path = check_output(output or _page_name(file), REPORT_SUFFIXES)
     assert path is not None
-    seconds = None if result is None else _solve_seconds(Path(result))
+    seconds, tried = (None, ()) if result is None else _read_result(Path(result))
     schedule = _load(file)
     other = None if compare is None else _load(compare)
     labels = None if compare is None else _labels(file, compare)
-    write_report(schedule, path, compare=other, labels=labels, solve_seconds=seconds)
+    write_report(schedule, path, compare=other, labels=labels, solve_seconds=seconds, tried=tried)
     if not quiet:
         emit(f"report saved to {path}")
     if show:
@@ -84,7 +87,8 @@ def _labels(file: str, other: str) -> tuple[str, str] | None:
     return None if names[0] == names[1] else (names[0], names[1])
 
 
-def _solve_seconds(path: Path) -> float:
+def _read_result(path: Path) -> "tuple[float, tuple[Attempt, ...]]":
+    """Solve time and chunks tried from what solve printed."""
     from teccl._files import parse_json, read_text
     from teccl.cli.errors import UsageError
 
@@ -94,4 +98,19 @@ def _solve_seconds(path: Path) -> float:
         raise UsageError(
             f"result {path}: no solve_seconds; give a file with what solve --json printed"
         )
-    return float(seconds)
+    return float(seconds), tuple(_attempts(document.get("tried", []), path))
+
+
+def _attempts(value: object, path: Path) -> "Iterator[Attempt]":
+    from teccl.cli.errors import UsageError
+    from teccl.result import Attempt
+
+    for entry in value if isinstance(value, list) else [value]:
+        figures = entry if isinstance(entry, dict) else {}
+        count, time = figures.get("num_chunks"), figures.get("finish_time_s")
+        if type(count) is not int or not isinstance(time, int | float) or time < 0:
+            raise UsageError(
+                f"result {path}: tried is no list of chunks and finish times; give a file with "
+                "what solve --json printed"
+            )
+        yield Attempt(count, str(figures.get("method", "")), float(time))

@@ -49,8 +49,10 @@ MOST_CHUNKS: Final = 1024
 # Periods and baselines cut chunks no finer than to take this part of some link's latency: a
 # pipeline of finer ones is always a little faster, if only on paper.
 FINEST: Final = 16
-# Of the numbers of chunks tried, the fewest within this part of the best is taken.
+# Of the numbers of chunks tried, the fewest within this part of the best is taken. Where each
+# transfer has an overhead the times come from measurements, which are not better than this.
 CHUNK_TOLERANCE: Final = 1000
+COSTLY_CHUNK_TOLERANCE: Final = 100
 # Part of the gap that twice the chunks must close for still more to be tried: where they close
 # less, something else is wrong with the schedule.
 GAP_PART: Final = 20

@@ -11,8 +11,10 @@ from string import Template
 from teccl import __version__
 from teccl._files import write_atomically
 from teccl.errors import ScheduleError
+from teccl.report.chunks import chunk_curve
 from teccl.report.figures import Figures, cards, figures_of, story
 from teccl.report.payload import Columns, pack, schedule_document, topology_document
+from teccl.result import Attempt
 from teccl.schedule import Schedule
 from teccl.units import PICOSECONDS, display_time, format_size
 
@@ -28,6 +30,7 @@ def write_report(
     compare: Schedule | None = None,
     labels: tuple[str, str] | None = None,
     solve_seconds: float | None = None,
+    tried: Sequence[Attempt] = (),
 ) -> None:
     """Write the report of a schedule as one HTML file.
 
@@ -43,13 +46,17 @@ def write_report(
         How to call the two schedules; by default by their methods.
     solve_seconds
         How long the schedule took to find; schedules do not know.
+    tried
+        What came of each number of chunks, to be drawn.
 
     Raises
     ------
     ScheduleError
         If the schedules solve different problems or the file cannot be written.
     """
-    page = report_page(schedule, compare=compare, labels=labels, solve_seconds=solve_seconds)
+    page = report_page(
+        schedule, compare=compare, labels=labels, solve_seconds=solve_seconds, tried=tried
+    )
     write_atomically(Path(path), page, ScheduleError)
 
 
@@ -59,6 +66,7 @@ def report_page(
     compare: Schedule | None = None,
     labels: tuple[str, str] | None = None,
     solve_seconds: float | None = None,
+    tried: Sequence[Attempt] = (),
 ) -> str:
     """Return the report of a schedule as the text of an HTML page; see `write_report`.
 
@@ -90,7 +98,7 @@ def report_page(
             + (f" · {names[0]} and {names[1]} side by side" if compare is not None else "")
         ),
         style=asset("theme.css") + asset("page.css"),
-        headline=_headline(schedules, figures),
+        headline=_headline(schedules, figures) + _curve(tried, figures[0]),
         data=_data(schedules, figures),
         library=library,
         script=script,
@@ -156,6 +164,11 @@ def _headline(schedules: Sequence[Schedule], figures: Sequence[Figures]) -> str:
         f"<h3>{html.escape(known.label)}</h3>{_story_html(schedule, known)}"
         for schedule, known in zip(schedules, figures, strict=True)
     )
+
+
+def _curve(tried: Sequence[Attempt], figures: Figures) -> str:
+    bound_s = figures.bound_ps / PICOSECONDS if figures.bound_ps else None
+    return chunk_curve(tried, figures.num_chunks, bound_s)
 
 
 def _cards_html(figures: Figures) -> str:

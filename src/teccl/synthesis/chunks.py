@@ -57,15 +57,15 @@ def most_chunks(search: Search) -> int:
 
 
 def finest(search: Search, most: int = MANY_CHUNKS, *, part: int = FINEST) -> int:
-    """Most chunks, a power of two, of which each still takes a `part` of some link's latency.
+    """Most chunks, a power of two, of which each still takes a `part` of what a hop costs anyway.
 
     With more a pipeline is always a little faster, if only on paper.
     """
     problem = search.request.problem(1)
-    alpha = problem.topology.alpha_ps
+    fixed = problem.topology.alpha_ps + problem.topology.overhead_ps
     if search.request.max_chunks is not None:
         return search.request.max_chunks
-    if not alpha.all():
+    if not fixed.all():
         return most
-    found = int((part * problem.transmission_ps.max(axis=1) / alpha).max())
+    found = int((part * problem.transmission_ps.max(axis=1) / fixed).max())
     return min(most, 1 << (max(1, found).bit_length() - 1))

@@ -66,6 +66,8 @@ class Request:
     ----------
     chunks
         Number of chunks, None to choose it.
+    chunk_tolerance
+        Part of the best finish by which one with fewer chunks may be later; None is automatic.
     time_limit_s
         Seconds, None for no limit.
     epoch, epoch_multiplier, horizon
@@ -80,6 +82,7 @@ class Request:
     demand: Demand
     chunks: int | None = None
     max_chunks: int | None = None
+    chunk_tolerance: Fraction | None = None
     method: str = "auto"
     effort: Effort = Effort.NORMAL
     time_limit_s: float | None = None

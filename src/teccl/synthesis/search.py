@@ -2,7 +2,6 @@
 
 import contextlib
 import copy
-import math
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -10,7 +9,7 @@ from fractions import Fraction
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from teccl.construct.params import CHUNK_TOLERANCE, NARROW_GAP
+from teccl.construct.params import CHUNK_TOLERANCE, COSTLY_CHUNK_TOLERANCE, NARROW_GAP
 from teccl.errors import ScheduleError, VerificationError
 from teccl.problem import Problem
 from teccl.progress import CancelToken, Progress, ProgressCallback
@@ -69,9 +68,16 @@ class Search:
     def __post_init__(self) -> None:
         self.features = Features(self.request)
         self.budget = Budget.of(self.request.effort, self.features.offer_work(1))
+        self.incumbents = Incumbents(tolerance=self._chunk_tolerance())
+
+    def _chunk_tolerance(self) -> float:
+        """Part of the best length by which one with fewer chunks may be longer."""
+        if self.request.chunk_tolerance is not None:
+            return float(self.request.chunk_tolerance)
+        if self.request.topology.has_overheads:
+            return 1 / COSTLY_CHUNK_TOLERANCE
         # An AllReduce must not be later than its halves, each of which may be at its best.
-        part = CHUNK_TOLERANCE if self.features.phases == 1 else math.inf
-        self.incumbents = Incumbents(tolerance=1 / part)
+        return 1 / CHUNK_TOLERANCE if self.features.phases == 1 else 0.0
 
     @property
     def elapsed_s(self) -> float:

@@ -64,7 +64,10 @@ def _solve(order: Order, tell: Any, token: CancelToken) -> dict[str, Any]:
         tell(Progress(phase="report", incumbent_s=result.finish_time_s), force=True)
         result.schedule.save(order.folder / "schedule.json.gz")
         write_report(
-            result.schedule, order.folder / "report.html", solve_seconds=result.solve_seconds
+            result.schedule,
+            order.folder / "report.html",
+            solve_seconds=result.solve_seconds,
+            tried=result.tried,
         )
     return result.to_dict()
 
