@@ -50,6 +50,7 @@ LAYERS = [
     {"exporters", "importers", "formats"},
     {"runtime", "simulators"},
     {"rounds"},
+    {"nccl"},
     {"report", "plotting"},
     {"studies"},
     {"torch"},

@@ -45,6 +45,7 @@ def build_app() -> typer.Typer:
     from teccl.cli import bound, doctor, export, importing, inspect, solve, topology, ui, view
     from teccl.cli.calibrate import calibrate
     from teccl.cli.compare import compare
+    from teccl.cli.expect import diagnose, expect
     from teccl.cli.experiments import experiments
     from teccl.cli.run import run as run_schedule
     from teccl.cli.sweep import sweep
@@ -73,6 +74,8 @@ def build_app() -> typer.Typer:
     app.command("sweep")(sweep)
     app.command("compare")(compare)
     app.command("whatif")(whatif)
+    app.command("expect")(expect)
+    app.command("diagnose")(diagnose)
     app.command("experiments")(experiments)
     app.command("doctor")(doctor.doctor)
     app.command("run")(run_schedule)

@@ -126,6 +126,7 @@ def _print(found: "Comparison", *, as_json: bool, quiet: bool) -> None:
     elif not quiet:
         emit(table(COLUMNS, [_cells(found, i) for i in range(len(found.competitors))]))
         lines = [_ratio(found, name) for name in ("ring", "sccl-like", "taccl-like")]
+        lines.append(_nccl(found))
         emit("\n".join(line for line in lines if line))
 
 
@@ -143,6 +144,17 @@ def _cells(found: "Comparison", i: int) -> list[str]:
         str(result.num_chunks),
         competitor.note,
     ]
+
+
+def _nccl(found: "Comparison") -> str | None:
+    """Say what NCCL's own model takes, where it has something to say."""
+    from teccl.nccl import model_of
+
+    model = model_of(found.results[0]) if found.results else None
+    if model is None:
+        return None
+    choice, seconds = model
+    return f"NCCL's model takes {seconds * 1e6:.3f} us by {choice.name}; a model, not a measurement"
 
 
 def _ratio(found: "Comparison", name: str) -> str | None:

@@ -37,13 +37,15 @@ from teccl.cli.studying import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from teccl.result import Result
     from teccl.studies.sweeping import Sweep
 
 _METHOD = "Method"
 COLUMNS = (
-    *(">size (B)", ">time (us)", ">algbw (GB/s)", ">busbw (GB/s)", ">gap (%)", "method"),
-    *(">chunks", ">synthesis (s)"),
+    *(">size (B)", ">time (us)", ">algbw (GB/s)", ">busbw (GB/s)", ">gap (%)"),
+    *(">NCCL model (us)", "method", ">chunks", ">synthesis (s)"),
 )
 
 
@@ -158,7 +160,15 @@ def _save(found: "Sweep", table: Any, figure: Any) -> None:
         from teccl.plotting import plot_sweep
 
         results = [o.result for row in found.rows for o in row.outcomes if o.result is not None]
-        save_figure(figure, lambda: plot_sweep(results))
+        save_figure(figure, lambda: plot_sweep(results, beside=_nccl_curve(results)))
+
+
+def _nccl_curve(results: "Sequence[Result]") -> dict[str, dict[float, float]]:
+    """Seconds of NCCL's model over sizes, where it has something to say."""
+    from teccl.nccl import model_of
+
+    curve = {float(r.size_bytes): model[1] for r in results if (model := model_of(r)) is not None}
+    return {"NCCL's model": curve} if curve else {}
 
 
 def _print(found: "Sweep", *, as_json: bool, quiet: bool) -> None:
@@ -171,7 +181,8 @@ def _print(found: "Sweep", *, as_json: bool, quiet: bool) -> None:
         for row in found.rows:
             best = row.best
             if best is None or best.schedule is None:
-                rows.append([f"{float(row.size_bytes):.0f}", *["-"] * 4, row.reason or "-", "", ""])
+                cells = [*["-"] * 5, row.reason or "-", "", ""]
+                rows.append([f"{float(row.size_bytes):.0f}", *cells])
             else:
                 rows.append(_cells(best))
         emit(table(COLUMNS, rows))
@@ -180,13 +191,17 @@ def _print(found: "Sweep", *, as_json: bool, quiet: bool) -> None:
 
 
 def _cells(result: "Result") -> list[str]:
-    """Return a row as nccl-tests would print it."""
+    """Return a row as nccl-tests would print it, NCCL's model beside it."""
+    from teccl.nccl import model_of
+
+    model = model_of(result)
     return [
         f"{float(result.size_bytes):.0f}",
         f"{(result.finish_time_s or 0) * 1e6:.3f}",
         f"{result.algbw_GBps or 0:.3f}",
         f"{result.busbw_GBps or 0:.3f}",
         "-" if result.physical_gap is None else f"{100 * result.physical_gap:.2f}",
+        "-" if model is None else f"{model[1] * 1e6:.3f}",
         str(result.method),
         str(result.num_chunks),
         f"{result.solve_seconds:.2f}",

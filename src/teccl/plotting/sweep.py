@@ -1,6 +1,6 @@
 """Bandwidth over size, beside what the bounds allow."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from teccl.plotting._axes import COLOURS, PlottingError, axes, tidy
@@ -8,7 +8,13 @@ from teccl.result import Result
 from teccl.units import format_size
 
 
-def plot_sweep(results: Iterable[Result], *, ax: Any = None, bound: bool = True) -> Any:
+def plot_sweep(
+    results: Iterable[Result],
+    *,
+    ax: Any = None,
+    bound: bool = True,
+    beside: Mapping[str, Mapping[float, float]] | None = None,
+) -> Any:
     """Draw algorithm bandwidth over size, a line for each requested method.
 
     Parameters
@@ -19,6 +25,8 @@ def plot_sweep(results: Iterable[Result], *, ax: Any = None, bound: bool = True)
         Axes to draw into, None for a new figure.
     bound
         Whether to draw the bandwidth that no schedule can exceed.
+    beside
+        Further curves by name: seconds over sizes, for example of another's cost model.
 
     Returns
     -------
@@ -52,6 +60,9 @@ def plot_sweep(results: Iterable[Result], *, ax: Any = None, bound: bool = True)
             if r.physical_bound_s
         }
         ax.plot(list(best), list(best.values()), color="#555555", linestyle="--", label="bound")
+    for name, curve in (beside or {}).items():
+        rates = [size / seconds / 1e9 for size, seconds in curve.items()]
+        ax.plot(list(curve), rates, color="#999999", linestyle=":", label=name)
     ax.set_xscale("log")
     ax.set_xlabel("size")
     ax.xaxis.set_major_formatter(lambda value, _: format_size(round(value)) if value >= 1 else "")
