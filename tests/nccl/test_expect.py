@@ -47,9 +47,8 @@ def test_sweep_and_compare_show_the_model():
     swept = run("sweep", "dgx-h100", "allreduce", "--sizes", "1MB", *options)
     assert "NCCL model (us)" in swept.out
     assert "27.411" in swept.out
-    compared = run(
-        "compare", "dgx-h100", "allreduce", "--size", "1MB", "--methods", "ring", *options
-    )
+    common = ("allreduce", "--size", "1MB", "--methods", "ring", *options)
+    compared = run("compare", "dgx-h100", *common)
     assert "NCCL's model takes 27.411 us by ring ll; a model, not a measurement" in compared.out
     other = run("compare", "mi300x", *common)
     assert "NCCL" not in other.out

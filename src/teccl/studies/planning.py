@@ -16,11 +16,13 @@ from teccl import __version__
 from teccl import _files as files
 from teccl.errors import ExportError, ExportRefused, InputError
 from teccl.exporters import TARGETS, export
+from teccl.nccl import model_of
 from teccl.replay import simulate
 from teccl.result import Result
 from teccl.schedule import Schedule
 from teccl.studies.running import Bench, Workplace
 from teccl.studies.sweeping import Sweep
+from teccl.studies.tuners import TUNER_FILES, Rule, rules_of, tuner_files
 from teccl.topology import Topology
 from teccl.units import format_size
 
@@ -128,7 +130,7 @@ def write_plan(
     """Write schedules, exports and tables for every range of a sweep, and return the plan.
 
     The folder gets ``plan.json``, a schedule and one export per target for each range, and, for
-    collectives that NCCL's tuner plugin knows, ``tuner.csv``.
+    collectives that NCCL's tuner plugin knows, ``tuner.csv`` and its dialects.
 
     Parameters
     ----------
@@ -148,7 +150,7 @@ def write_plan(
     ranges = size_ranges(sweep.results)
     with replace(place or Workplace(), jobs=1, dask=None, mpi=False).opened() as bench:
         entries = [_write_range(r, where, targets, bench, sweep) for r in ranges]
-        tuner = _tuner_rows(sweep, bench)
+        rules = _tuner_rules(sweep, bench)
     plan = {
         "format": "teccl-plan",
         "schema_version": 1,
@@ -158,9 +160,13 @@ def write_plan(
         "collective": sweep.collective,
         "ranges": entries,
     }
-    if tuner:
-        plan["tuner"] = "tuner.csv"
-        files.write_atomically(where / "tuner.csv", "\n".join(tuner) + "\n", InputError)
+    if rules:
+        plan["tuner"] = TUNER_FILES["nccl"]
+        plan["tuners"] = dict(TUNER_FILES)
+        nodes = len({node.group for node in sweep.topology.nodes if not node.is_switch})
+        made = tuner_files(sweep.collective, rules, nodes=nodes, ranks=sweep.topology.num_gpus)
+        for dialect, text in made.items():
+            files.write_atomically(where / TUNER_FILES[dialect], text, InputError)
     text = json.dumps(plan, indent=2, ensure_ascii=False) + "\n"
     files.write_atomically(where / "plan.json", text, InputError)
     return plan
@@ -226,44 +232,27 @@ def _shorter(result: Result, bench: Bench, sweep: Sweep) -> Any:
                 yield found[0].result
 
 
-def _tuner_rows(sweep: Sweep, bench: Bench) -> list[str]:
-    """Return the lines of a configuration for NCCL's example tuner plugin.
+def _tuner_rules(sweep: Sweep, bench: Bench) -> list[Rule]:
+    """Return which of NCCL's own algorithms and protocols to take for which sizes.
 
-    It chooses among NCCL's own algorithms, as their baselines replay on this topology; what teccl
-    made is given to the runtime by the exported files instead.
+    NCCL's cost model decides where it knows the machine, otherwise the replay of the baselines that
+    model its algorithms; what teccl made is given to the runtime by the exported files instead.
     """
     if sweep.collective not in TUNER_COLLECTIVES:
         return []
-    nodes = len({node.group for node in sweep.topology.nodes if not node.is_switch})
-    rows: list[tuple[str, int, int]] = []
-    sizes = sorted(row.size_bytes for row in sweep.rows if row.best is not None)
-    for i, size in enumerate(sizes):
-        name = _best_nccl(sweep, size, bench)
+    found: list[tuple[Fraction, str, str]] = []
+    for row in sorted(sweep.rows, key=lambda row: row.size_bytes):
+        if row.best is None:
+            continue
+        model = model_of(row.best)
+        if model is not None:
+            found.append((row.size_bytes, model[0].algorithm.value, model[0].protocol.value))
+            continue
+        name = _best_nccl(sweep, row.size_bytes, bench)
         if name is None:
             return []
-        high = math.ceil(size * _BEYOND) - 1
-        if i + 1 < len(sizes):
-            high = math.isqrt(math.floor(size * sizes[i + 1])) - 1
-        low = rows[-1][2] + 1 if rows else 0
-        if rows and rows[-1][0] == name:
-            rows[-1] = (name, rows[-1][1], high)
-        else:
-            rows.append((name, low, high))
-    head = (
-        "# collective_type,min_bytes,max_bytes,algorithm,protocol,channels,"
-        "nNodes,nRanks,numPipeOps,regBuff"
-    )
-    tail = f"-1,{nodes},{sweep.topology.num_gpus},-1,-1"
-    lines = [head]
-    for name, low, high in rows:
-        # The protocol changes within a range at most once: where latency stops to dominate.
-        for protocol, first, last in (
-            ("ll", low, min(high, LOW_LATENCY_BYTES - 1)),
-            ("simple", max(low, LOW_LATENCY_BYTES), high),
-        ):
-            if first <= last:
-                lines.append(f"{sweep.collective},{first},{last},{name},{protocol},{tail}")
-    return lines
+        found.append((row.size_bytes, name, ""))
+    return rules_of(found, low_latency_bytes=LOW_LATENCY_BYTES)
 
 
 def _best_nccl(sweep: Sweep, size: Fraction, bench: Bench) -> str | None:
