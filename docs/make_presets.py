@@ -19,6 +19,15 @@ DRAWN = {
     "dgx-h100": "dgx-h100:chassis=2",
     "dgx-h200": "dgx-h200:chassis=2",
     "mi300x": "mi300x:chassis=2",
+    "dgx-b200": "dgx-b200:chassis=2",
+    "dgx-b300": "dgx-b300:chassis=2,planes=2",
+    "h800": "h800:chassis=2",
+    "h20": "h20:chassis=2",
+    "p5": "p5:chassis=2",
+    "a3-ultra": "a3-ultra:chassis=2",
+    "mi325x": "mi325x:chassis=2",
+    "mi355x": "mi355x:chassis=2",
+    "twisted-torus": "twisted-torus:dims=2x4x4",
 }
 
 

@@ -40,6 +40,34 @@ COUNTS = [
     ("mi250:chassis=2", 32, 9, 192, "2 x 56, 32 GCDs to their leaf and back 64, 8 leaves 16"),
     ("mi300x", 8, 0, 56, "8 x 7 ordered pairs"),
     ("mi300x:chassis=2", 16, 9, 160, "2 x 56, 16 NICs both ways 32, 8 leaves 16"),
+    ("dgx-b200", 8, 1, 16, "as dgx-h100"),
+    ("dgx-b200:chassis=2", 16, 11, 80, "as dgx-h100"),
+    ("dgx-b300", 8, 1, 16, "as dgx-h100"),
+    ("dgx-b300:chassis=2", 16, 11, 80, "as dgx-h100"),
+    ("dgx-b300:chassis=2,planes=2", 16, 20, 128, "2 x 16, 2 x 32 to leaves and back, 2 x 16 up"),
+    ("gb300-nvl72", 72, 1, 144, "as gb200-nvl72"),
+    ("gb300-nvl72:chassis=2", 144, 7, 584, "as gb200-nvl72"),
+    ("h800", 8, 1, 16, "as dgx-h100"),
+    ("h800:chassis=2", 16, 11, 80, "as dgx-h100"),
+    ("h20", 8, 1, 16, "as dgx-h100"),
+    ("h20:chassis=2", 16, 11, 80, "as dgx-h100"),
+    ("p5", 8, 1, 16, "as dgx-h100"),
+    ("p5:chassis=2", 16, 11, 80, "as dgx-h100"),
+    ("a3-ultra", 8, 1, 16, "as dgx-h100"),
+    ("a3-ultra:chassis=2", 16, 11, 80, "as dgx-h100"),
+    ("mi325x", 8, 0, 56, "8 x 7 ordered pairs"),
+    ("mi325x:chassis=2", 16, 9, 160, "as mi300x"),
+    ("mi355x", 8, 0, 56, "8 x 7 ordered pairs"),
+    ("mi355x:chassis=2", 16, 9, 160, "as mi300x"),
+    ("tpu-v5p", 64, 0, 384, "64 chips with 6 neighbours"),
+    ("tpu-v5p:dims=4x4x8,twisted=true", 128, 0, 768, "128 chips with 6 neighbours"),
+    ("tpu-v6e", 16, 0, 64, "16 chips with 4 neighbours"),
+    ("tpu-v6e:dims=16x16", 256, 0, 1024, "256 chips with 4 neighbours"),
+    ("trn2", 16, 0, 64, "16 chips with 4 neighbours"),
+    ("twisted-torus", 128, 0, 768, "128 GPUs with 6 neighbours"),
+    ("twisted-torus:dims=2x4x4", 32, 0, 192, "32 GPUs with 6 neighbours"),
+    ("two-tier", 32, 6, 80, "32 GPUs both ways 64, 4 leaves to 2 spines both ways 16"),
+    ("two-tier:leaves=2,gpus=4,spines=1", 8, 3, 20, "8 GPUs both ways 16, 2 leaves both ways 4"),
     ("ring", 8, 0, 16, "2 x 8"),
     ("ring:gpus=2", 2, 0, 2, "one link each way, not two"),
     ("ring:gpus=3", 3, 0, 6, "2 x 3"),
@@ -351,7 +379,8 @@ def test_bandwidth_sets_all_links(preset):
 def test_bandwidth_is_a_parameter_of_uniform_presets_only():
     """Presets whose links differ do not take one bandwidth for all."""
     generic = {"ring", "line", "fully-connected", "star", "random", "mesh", "torus"}
-    assert set(UNIFORM) == generic | {"hypercube", "fat-tree", "dragonfly", "internal1"}
+    chips = {"tpu-v5p", "tpu-v6e", "trn2", "twisted-torus"}
+    assert set(UNIFORM) == generic | chips | {"hypercube", "fat-tree", "dragonfly", "internal1"}
 
 
 def test_topology_parse_takes_a_bandwidth_with_a_slash():
@@ -512,6 +541,7 @@ def test_list_names_every_preset_with_its_defaults():
         "chassis": "1",
         "nvls": "false",
         "alpha": "per link",
+        "rates": "line",
         "overhead": "0",
     }
     assert all(re.fullmatch(r"[A-Z][^\n]{10,98}\.", info.summary) for info in presets.values())

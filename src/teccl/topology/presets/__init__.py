@@ -12,7 +12,7 @@ from teccl._files import shown
 from teccl._suggest import did_you_mean
 from teccl.errors import TopologyError
 from teccl.topology.model import Topology
-from teccl.topology.presets import generic, paper, vendor
+from teccl.topology.presets import generic, paper, recent, vendor
 from teccl.topology.presets._wiring import read_latency
 
 __all__ = ["PRESETS", "PresetInfo", "build_preset", "list_presets"]
@@ -31,6 +31,18 @@ PRESETS: dict[str, Builder] = {
     "gb200-nvl72": vendor.gb200_nvl72,
     "mi250": vendor.mi250,
     "mi300x": vendor.mi300x,
+    "dgx-b200": recent.dgx_b200,
+    "dgx-b300": recent.dgx_b300,
+    "gb300-nvl72": recent.gb300_nvl72,
+    "h800": recent.h800,
+    "h20": recent.h20,
+    "p5": recent.p5,
+    "a3-ultra": recent.a3_ultra,
+    "mi325x": recent.mi325x,
+    "mi355x": recent.mi355x,
+    "tpu-v5p": recent.tpu_v5p,
+    "tpu-v6e": recent.tpu_v6e,
+    "trn2": recent.trn2,
     "ring": generic.ring,
     "line": generic.line,
     "fully-connected": generic.fully_connected,
@@ -41,13 +53,15 @@ PRESETS: dict[str, Builder] = {
     "hypercube": generic.hypercube,
     "fat-tree": generic.fat_tree,
     "dragonfly": generic.dragonfly,
+    "twisted-torus": recent.twisted_torus,
+    "two-tier": recent.two_tier,
 }
 
 # What every preset takes: time for which a transfer holds a link beside its bytes.
 OVERHEAD = "overhead"
 # Parameters whose text the builder reads itself.
-_TEXT = ("alpha", "bandwidth", "dims", OVERHEAD)
-_BOOLEAN = ("nvls",)
+_TEXT = ("alpha", "bandwidth", "gpu_bandwidth", "dims", "rates", OVERHEAD)
+_BOOLEAN = ("nvls", "twisted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,11 +62,20 @@ class Wiring:
         bandwidth: Fraction,
         alpha: Fraction,
         *,
+        overhead: Fraction = Fraction(0),
         shares: tuple[str, ...] = (),
     ) -> None:
         """Add a link in one direction."""
-        alpha = alpha if self._alpha is None else self._alpha
-        self._links.append(Link(src=src, dst=dst, bandwidth=bandwidth, alpha=alpha, shares=shares))
+        self._links.append(
+            Link(
+                src=src,
+                dst=dst,
+                bandwidth=bandwidth,
+                alpha=alpha if self._alpha is None else self._alpha,
+                overhead=overhead,
+                shares=shares,
+            )
+        )
 
     def wire(self, a: int, b: int, bandwidth: Fraction, alpha: Fraction) -> None:
         """Add a link in each direction."""

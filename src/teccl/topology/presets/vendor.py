@@ -21,6 +21,9 @@ from fractions import Fraction
 
 from teccl.topology.model import Topology
 from teccl.topology.presets._wiring import Wiring, check_count, check_size
+from teccl.topology.presets.rates import check_rates, xgmi
+from teccl.topology.presets.rates import nic as nic_figures
+from teccl.topology.presets.rates import nvlink as nvlink_figures
 from teccl.units import Quantity, parse_bandwidth, parse_duration
 
 _NVSWITCH_ALPHA = parse_duration("0.35us")
@@ -45,7 +48,13 @@ _MI250_SINGLE = (
 )
 
 
-def dgx_a100(*, chassis: int = 1, nvls: bool = False, alpha: Quantity | None = None) -> Topology:
+def dgx_a100(
+    *,
+    chassis: int = 1,
+    nvls: bool = False,
+    alpha: Quantity | None = None,
+    rates: str = "line",
+) -> Topology:
     """NVIDIA DGX A100: 8 GPUs on NVSwitch, one 200 Gb/s NIC per GPU.
 
     Third-generation NVLink has 600 GB/s per GPU in both directions together, 300 GB/s in each;
@@ -61,11 +70,21 @@ def dgx_a100(*, chassis: int = 1, nvls: bool = False, alpha: Quantity | None = N
         Whether the NVSwitches reduce. The A100's hardware does not; this is for comparisons.
     alpha
         Latency of every link, instead of the module's figures.
+    rates
+        ``line`` or ``effective``, see `teccl.topology.presets.rates`.
     """
-    return _nvlink_cluster("dgx-a100", chassis, 8, _NVLINK3, _HDR, nvls=nvls, alpha=alpha)
+    return nvlink_cluster(
+        "dgx-a100", chassis, 8, _NVLINK3, _HDR, nvls=nvls, alpha=alpha, rates=rates
+    )
 
 
-def dgx_h100(*, chassis: int = 1, nvls: bool = False, alpha: Quantity | None = None) -> Topology:
+def dgx_h100(
+    *,
+    chassis: int = 1,
+    nvls: bool = False,
+    alpha: Quantity | None = None,
+    rates: str = "line",
+) -> Topology:
     """NVIDIA DGX H100: 8 GPUs on NVSwitch, one 400 Gb/s NIC per GPU.
 
     Fourth-generation NVLink has 900 GB/s per GPU in both directions together, 450 GB/s in each;
@@ -80,11 +99,21 @@ def dgx_h100(*, chassis: int = 1, nvls: bool = False, alpha: Quantity | None = N
         Whether the NVSwitches reduce (NVLink SHARP).
     alpha
         Latency of every link, instead of the module's figures.
+    rates
+        ``line`` or ``effective``, see `teccl.topology.presets.rates`.
     """
-    return _nvlink_cluster("dgx-h100", chassis, 8, _NVLINK4, _NDR, nvls=nvls, alpha=alpha)
+    return nvlink_cluster(
+        "dgx-h100", chassis, 8, _NVLINK4, _NDR, nvls=nvls, alpha=alpha, rates=rates
+    )
 
 
-def dgx_h200(*, chassis: int = 1, nvls: bool = False, alpha: Quantity | None = None) -> Topology:
+def dgx_h200(
+    *,
+    chassis: int = 1,
+    nvls: bool = False,
+    alpha: Quantity | None = None,
+    rates: str = "line",
+) -> Topology:
     """NVIDIA DGX H200: the network of a DGX H100, more memory on the GPUs.
 
     900 GB/s of NVLink per GPU, 450 GB/s in each direction, and eight ConnectX-7 ports of
@@ -98,11 +127,21 @@ def dgx_h200(*, chassis: int = 1, nvls: bool = False, alpha: Quantity | None = N
         Whether the NVSwitches reduce (NVLink SHARP).
     alpha
         Latency of every link, instead of the module's figures.
+    rates
+        ``line`` or ``effective``, see `teccl.topology.presets.rates`.
     """
-    return _nvlink_cluster("dgx-h200", chassis, 8, _NVLINK4, _NDR, nvls=nvls, alpha=alpha)
+    return nvlink_cluster(
+        "dgx-h200", chassis, 8, _NVLINK4, _NDR, nvls=nvls, alpha=alpha, rates=rates
+    )
 
 
-def gb200_nvl72(*, chassis: int = 1, nvls: bool = False, alpha: Quantity | None = None) -> Topology:
+def gb200_nvl72(
+    *,
+    chassis: int = 1,
+    nvls: bool = False,
+    alpha: Quantity | None = None,
+    rates: str = "line",
+) -> Topology:
     """NVIDIA GB200 NVL72: racks of 72 GPUs on NVLink switches, one 400 Gb/s NIC per GPU.
 
     Fifth-generation NVLink has 1.8 TB/s per GPU in both directions together, 900 GB/s in each,
@@ -117,9 +156,11 @@ def gb200_nvl72(*, chassis: int = 1, nvls: bool = False, alpha: Quantity | None 
         Whether the NVLink switches reduce (NVLink SHARP).
     alpha
         Latency of every link, instead of the module's figures.
+    rates
+        ``line`` or ``effective``, see `teccl.topology.presets.rates`.
     """
-    return _nvlink_cluster(
-        "gb200-nvl72", chassis, 72, _NVLINK5, _NDR, num_rails=4, nvls=nvls, alpha=alpha
+    return nvlink_cluster(
+        "gb200-nvl72", chassis, 72, _NVLINK5, _NDR, num_rails=4, nvls=nvls, alpha=alpha, rates=rates
     )
 
 
@@ -161,7 +202,7 @@ def mi250(*, chassis: int = 1, alpha: Quantity | None = None) -> Topology:
     return wiring.topology()
 
 
-def mi300x(*, chassis: int = 1, alpha: Quantity | None = None) -> Topology:
+def mi300x(*, chassis: int = 1, alpha: Quantity | None = None, rates: str = "line") -> Topology:
     """AMD Instinct MI300X: 8 GPUs fully connected by xGMI, one 400 Gb/s NIC per GPU.
 
     Each GPU has an xGMI link to each of its seven peers, 64 GB/s in each direction (AMD Instinct
@@ -174,21 +215,37 @@ def mi300x(*, chassis: int = 1, alpha: Quantity | None = None) -> Topology:
         Number of nodes of 8 GPUs.
     alpha
         Latency of every link, instead of the module's figures.
+    rates
+        ``line`` or ``effective``, see `teccl.topology.presets.rates`.
     """
-    check_count("mi300x", "chassis", chassis, low=1)
-    check_size("mi300x", nodes=8 * chassis + 9, links=72 * chassis + 16, lower="chassis")
-    wiring = Wiring("mi300x", alpha=alpha)
+    return xgmi_cluster("mi300x", chassis, _XGMI_MI300, _NDR, alpha=alpha, rates=rates)
+
+
+def xgmi_cluster(
+    preset: str,
+    chassis: int,
+    link: Fraction,
+    nic: Fraction,
+    *,
+    alpha: Quantity | None,
+    rates: str,
+) -> Topology:
+    """Nodes of eight GPUs fully connected by xGMI, joined by rails from two nodes on."""
+    check_count(preset, "chassis", chassis, low=1)
+    check_size(preset, nodes=8 * chassis + 9, links=72 * chassis + 16, lower="chassis")
+    effective = check_rates(preset, rates)
+    wiring, figures = Wiring(preset, alpha=alpha), xgmi(link, _XGMI_ALPHA, effective=effective)
     gpus = [wiring.chassis_gpus(c, 8) for c in range(chassis)]
     for members in gpus:
         for i, gpu in enumerate(members):
             for peer in members[i + 1 :]:
-                wiring.wire(gpu, peer, _XGMI_MI300, _XGMI_ALPHA)
+                wiring.wire(gpu, peer, link * figures.part, figures.alpha)
     if chassis > 1:
-        _rails(wiring, gpus, _NDR, num_rails=8)
+        _rails(wiring, gpus, nic, num_rails=8, effective=effective)
     return wiring.topology()
 
 
-def _nvlink_cluster(
+def nvlink_cluster(
     preset: str,
     chassis: int,
     gpus_per_chassis: int,
@@ -196,41 +253,66 @@ def _nvlink_cluster(
     nic: Fraction,
     *,
     num_rails: int = 8,
+    planes: int = 1,
     nvls: bool,
     alpha: Quantity | None,
+    rates: str,
 ) -> Topology:
-    """Chassis of GPUs around one NVSwitch, joined by rails from two chassis on."""
+    """Chassis of GPUs around one NVSwitch, joined by rails from two chassis on.
+
+    With several `planes` every network card is split into as many ports, each on a network of its
+    own.
+    """
     check_count(preset, "chassis", chassis, low=1)
     check_size(
         preset,
-        nodes=(gpus_per_chassis + 1) * chassis + num_rails + 1,
-        links=4 * gpus_per_chassis * chassis + 2 * num_rails,
+        nodes=(gpus_per_chassis + 1) * chassis + planes * (num_rails + 1),
+        links=(2 + 2 * planes) * gpus_per_chassis * chassis + 2 * planes * num_rails,
         lower="chassis",
     )
+    effective = check_rates(preset, rates)
+    figures = nvlink_figures(nvlink, _NVSWITCH_ALPHA, effective=effective)
+    rate = nvlink * figures.part
     wiring = Wiring(preset, alpha=alpha)
     gpus = []
     for c in range(chassis):
         gpus.append(wiring.chassis_gpus(c, gpus_per_chassis))
         nvswitch = wiring.switch(f"c{c}/nvswitch", group=f"c{c}", reduce=nvls)
         for gpu in gpus[c]:
-            wiring.wire(gpu, nvswitch, nvlink, _NVSWITCH_ALPHA)
-    if chassis > 1:
-        _rails(wiring, gpus, nic, num_rails=num_rails)
+            wiring.link(gpu, nvswitch, rate, figures.alpha, overhead=figures.overhead)
+            wiring.link(nvswitch, gpu, rate, figures.alpha)
+    for plane in range(planes) if chassis > 1 else ():
+        prefix = f"p{plane}/" if planes > 1 else ""
+        _rails(wiring, gpus, nic / planes, num_rails=num_rails, effective=effective, prefix=prefix)
     return wiring.topology()
 
 
-def _rails(wiring: Wiring, gpus: Sequence[Sequence[int]], nic: Fraction, *, num_rails: int) -> None:
+def _rails(
+    wiring: Wiring,
+    gpus: Sequence[Sequence[int]],
+    nic: Fraction,
+    *,
+    num_rails: int,
+    effective: bool = False,
+    prefix: str = "",
+) -> None:
     """Give each GPU a NIC on the leaf of its rail, and join the leaves by a spine."""
+    figures = nic_figures(_NIC_ALPHA, effective=effective)
+    rate = nic * figures.part
     nics_per_leaf = sum(len(members) for members in gpus) // num_rails
-    leaves = _leaves_and_spine(wiring, num_rails, nics_per_leaf * nic)
+    leaves = _leaves_and_spine(wiring, num_rails, nics_per_leaf * rate, prefix)
     for members in gpus:
         for i, gpu in enumerate(members):
-            wiring.wire(gpu, leaves[i % num_rails], nic, _NIC_ALPHA)
+            leaf = leaves[i % num_rails]
+            wiring.link(gpu, leaf, rate, figures.alpha, overhead=figures.overhead)
+            wiring.link(leaf, gpu, rate, figures.alpha)
 
 
-def _leaves_and_spine(wiring: Wiring, num_rails: int, uplink: Fraction) -> list[int]:
-    leaves = [wiring.switch(f"leaf{rail}") for rail in range(num_rails)]
-    spine = wiring.switch("spine")
+def _leaves_and_spine(
+    wiring: Wiring, num_rails: int, uplink: Fraction, prefix: str = ""
+) -> list[int]:
+    leaves = [wiring.switch(f"{prefix}leaf{rail}") for rail in range(num_rails)]
+    spine = wiring.switch(f"{prefix}spine")
     for leaf in leaves:
         wiring.wire(leaf, spine, uplink, _SPINE_ALPHA)
     return leaves
