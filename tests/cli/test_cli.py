@@ -288,6 +288,8 @@ FLAGS = {
     "--demand": ("demand", "d.yaml"),
     "--chunks": ("chunks", "4"),
     "--max-chunks": ("max_chunks", "8"),
+    "--chunk-tolerance": ("chunk_tolerance", "1%"),
+    "--overhead": ("overhead", "1us"),
     "--method": ("method", "ring"),
     "--effort": ("effort", "quick"),
     "--time-limit": ("time_limit", "10s"),
