@@ -35,6 +35,7 @@ LAYERS = [
         "verification",
     },
     {"check"},
+    {"exchange"},
     {"synthesis.request"},
     # The state of a search, which exact models take part in.
     {

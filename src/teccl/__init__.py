@@ -28,6 +28,7 @@ _PUBLIC = {
     "TopologyError": "teccl.errors",
     "UnitError": "teccl.errors",
     "VerificationError": "teccl.errors",
+    "Planner": "teccl.exchange",
     "export": "teccl.exporters",
     "ImportedSchedule": "teccl.importers",
     "import_schedule": "teccl.importers",
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
     from teccl.errors import TopologyError as TopologyError
     from teccl.errors import UnitError as UnitError
     from teccl.errors import VerificationError as VerificationError
+    from teccl.exchange import Planner as Planner
     from teccl.exporters import export as export
     from teccl.importers import ImportedSchedule as ImportedSchedule
     from teccl.importers import import_schedule as import_schedule

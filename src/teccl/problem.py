@@ -1,6 +1,7 @@
 """Problem: topology, demand and modelling options, frozen and validated; the table of chunks."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from teccl.demand import MAX_CHUNKS, Block, Demand, Tenant
 from teccl.errors import ProblemError
 from teccl.topology import Topology
-from teccl.units import MAX_SECONDS, picoseconds
+from teccl.units import MAX_SECONDS, PICOSECONDS, picoseconds
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -131,7 +132,7 @@ class Problem:
         ]
         if not blocks:
             raise ProblemError("the demand moves no data; give an entry that is not zero")
-        piece = max(block.size for _, block in blocks) / self.num_chunks
+        piece = _largest(blocks) / self.num_chunks
         object.__setattr__(self, "chunk_bytes", piece)
         object.__setattr__(self, "chunks", _chunk_table(self.topology, blocks, piece))
         self._check_times()
@@ -192,15 +193,16 @@ class Problem:
     def transmission_ps(self) -> IntArray:
         """Picoseconds a chunk's bytes take on a link, rounded up: rows are links, columns sizes."""
         if self._transmission_ps is None:
-            topology, sizes = self.topology, self.chunks.sizes
-            kinds = topology.each_kind(
-                lambda link: [picoseconds(size / topology.rate(link)) for size in sizes]
-            )
-            table = np.array(kinds, dtype=np.int64).reshape(-1, len(sizes))[topology.link_kinds]
+            table = self.kind_transmission_ps[self.topology.link_kind]
             table.setflags(write=False)
             object.__setattr__(self, "_transmission_ps", table)
         assert self._transmission_ps is not None
         return self._transmission_ps
+
+    @property
+    def kind_transmission_ps(self) -> IntArray:
+        """The same with one row for each kind of link, see `Topology.link_kind`."""
+        return _transmissions(self.chunks.sizes, self.topology.each_kind(self.topology.rate))
 
     @property
     def hold_ps(self) -> IntArray:
@@ -226,40 +228,67 @@ class Problem:
         return label + f", piece {table.piece[chunk]})"
 
 
-def _cut(size: Fraction, piece: Fraction) -> tuple[int, Fraction]:
-    """Return the number of pieces of a block and the size of the last."""
-    count = -(-size // piece)
-    return count, size - (count - 1) * piece
+def _transmissions(sizes: Sequence[Fraction], rates: Sequence[Fraction]) -> IntArray:
+    """Return picoseconds that sizes take at rates, rounded up; machine integers where they do."""
+    bits = 62
+    n, d = [size.numerator for size in sizes], [size.denominator for size in sizes]
+    table = np.empty((len(rates), len(sizes)), dtype=np.int64)
+    for row, rate in enumerate(rates):
+        per_byte = PICOSECONDS / rate
+        up, down = per_byte.numerator, per_byte.denominator
+        if max(max(n) * up, max(d) * down).bit_length() <= bits:
+            table[row] = -(-np.array(n) * up // (np.array(d) * down))
+        else:
+            table[row] = [picoseconds(size / rate) for size in sizes]
+    return table
+
+
+def _largest(blocks: list[tuple[int, Block]]) -> Fraction:
+    """Return the size of the largest block, compared in whole numbers, which is quicker."""
+    unit = math.lcm(*{block.size.denominator for _, block in blocks})
+    return Fraction(max(b.size.numerator * (unit // b.size.denominator) for _, b in blocks), unit)
+
+
+def _cut(size: Fraction, piece: tuple[int, int]) -> tuple[int, tuple[int, int]]:
+    """Return the number of pieces of a block, and the last one's size as a ratio."""
+    n, d = size.numerator * piece[1], size.denominator * piece[0]
+    if n <= d:
+        return 1, (size.numerator, size.denominator)
+    count = -(-n // d)
+    # In units of one over both denominators.
+    left, unit = n - (count - 1) * d, size.denominator * piece[1]
+    common = math.gcd(left, unit)
+    return count, (left // common, unit // common)
 
 
 def _chunk_table(
     topology: Topology, blocks: list[tuple[int, Block]], piece: Fraction
 ) -> ChunkTable:
     """Cut blocks into pieces of equal size, the last of a block shorter if it does not divide."""
-    # Few different block sizes occur, and rational arithmetic is slow: cut each size once.
-    cuts = {size: _cut(size, piece) for size in {block.size for _, block in blocks}}
-    counts = [cuts[block.size][0] for _, block in blocks]
-    if sum(counts) > MAX_CHUNKS:
-        raise ProblemError(
-            f"{sum(counts)} chunks are more than teccl handles ({MAX_CHUNKS}); use fewer"
-        )
-    sizes: dict[Fraction, int] = {piece: 0}
+    # Rational arithmetic is slow, and hashing its numbers slower: there may be thousands of sizes.
+    whole = (piece.numerator, piece.denominator)
+    sizes: dict[tuple[int, int], int] = {whole: 0}
     sets: dict[tuple[int, ...], int] = {}
-    rows = np.empty((len(blocks), 6), dtype=np.int64)
-    for row, (tenant, block) in enumerate(blocks):
-        rows[row] = (
-            sets.setdefault(block.sources, len(sets)),
-            sets.setdefault(block.destinations, len(sets)),
-            block.reduce,
-            tenant,
-            block.number,
-            sizes.setdefault(cuts[block.size][1], len(sizes)),
+    cuts: dict[tuple[int, int], tuple[int, int]] = {}
+    entries = []
+    for tenant, block in blocks:
+        ratio = (block.size.numerator, block.size.denominator)
+        if ratio not in cuts:
+            count, last = _cut(block.size, whole)
+            cuts[ratio] = count, sizes.setdefault(last, len(sizes))
+        source = sets.setdefault(block.sources, len(sets))
+        wanted = sets.setdefault(block.destinations, len(sets))
+        entries.append((source, wanted, block.reduce, tenant, block.number, *cuts[ratio]))
+    rows = np.array(entries, dtype=np.int64)
+    repeats = rows[:, 5]
+    if repeats.sum() > MAX_CHUNKS:
+        raise ProblemError(
+            f"{repeats.sum()} chunks are more than teccl handles ({MAX_CHUNKS}); use fewer"
         )
-    repeats = np.array(counts, dtype=np.int64)
     wide = np.repeat(rows, repeats, axis=0)
     ends = np.cumsum(repeats)
     size_index = np.zeros(len(wide), dtype=np.int64)
-    size_index[ends - 1] = rows[:, 5]
+    size_index[ends - 1] = rows[:, 6]
     columns: dict[str, Any] = {
         "source_set": wide[:, 0].copy(),
         "destination_set": wide[:, 1].copy(),
@@ -272,4 +301,5 @@ def _chunk_table(
     node_sets = [np.sort(topology.gpus[list(ranks)]) for ranks in sets]
     for array in (*columns.values(), *node_sets):
         array.setflags(write=False)
-    return ChunkTable(sizes=tuple(sizes), sets=tuple(node_sets), **columns)
+    exact = tuple(Fraction(*size) for size in sizes)
+    return ChunkTable(sizes=exact, sets=tuple(node_sets), **columns)

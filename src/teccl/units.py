@@ -47,6 +47,8 @@ def parse_size(value: Quantity, *, what: str = "size") -> Fraction:
     >>> parse_size("1KB"), parse_size("1KiB")
     (Fraction(1000, 1), Fraction(1024, 1))
     """
+    if type(value) is int and 0 <= value < _MAX_NUMBER:
+        return Fraction(value)  # thousands of them in a matrix
     example = "give a unit, for example 64KiB or 1MB"
     number, unit = _split(value, what, example)
     if unit is None:

@@ -290,7 +290,7 @@ def _alltoallv(tenant: Tenant, ranks: _Ranks) -> Iterator[Block]:
         Block(i * n + j, matrix[i][j], (src,), (dst,))
         for i, src in enumerate(ranks)
         for j, dst in enumerate(ranks)
-        if i != j and matrix[i][j] > 0
+        if i != j and matrix[i][j].numerator > 0
     )
 
 

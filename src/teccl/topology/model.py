@@ -229,11 +229,6 @@ class Topology:
         return np.array(self.each_link(lambda link: picoseconds(link.alpha)), dtype=np.int64)
 
     @property
-    def link_kinds(self) -> IntArray:
-        """Number of each link's kind, as `each_kind` counts them."""
-        return np.array(self._kind, dtype=np.int64)
-
-    @property
     def overhead_ps(self) -> IntArray:
         """Overhead of a transfer on each link in picoseconds, rounded up."""
         return np.array(self.each_link(lambda link: picoseconds(link.overhead)), dtype=np.int64)
@@ -247,6 +242,11 @@ class Topology:
         """The topology with one overhead on all links."""
         links = tuple(replace(link, overhead=overhead) for link in self.links)
         return replace(self, links=links)
+
+    @property
+    def link_kind(self) -> IntArray:
+        """Kind of each link, counted as `each_kind` lists them."""
+        return np.array(self._kind, dtype=np.int64)
 
     def each_link(self, value: Callable[[Link], T]) -> list[T]:
         """Value of every link, computed once for all links that differ in their ends only."""

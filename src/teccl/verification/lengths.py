@@ -1,6 +1,6 @@
 """Lengths of transfers, from exact fractions, apart from the arithmetic that makes schedules."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from itertools import pairwise
 
@@ -73,9 +73,8 @@ def transmissions(sends: Sends, start: IntArray) -> IntArray:
     sizes = sends.problem.chunks.sizes
     rates = [link_rate(topology, link) for link in topology.links]
     classes = {rate: i for i, rate in enumerate(dict.fromkeys(rates))}
-    table = ints([to_ps(size / rate) for rate in classes for size in sizes])
     link_class = ints([classes[rate] for rate in rates])
-    held = table.reshape(-1, len(sizes))[link_class[sends.link], sends.size]
+    held = _held(sizes, classes)[link_class[sends.link], sends.size]
     has_profile = np.array([bool(link.profile) for link in topology.links], dtype=bool)
     rows = np.flatnonzero(has_profile[sends.link])
     rows = rows[np.argsort(sends.link[rows], kind="stable")]
@@ -84,6 +83,19 @@ def transmissions(sends: Sends, start: IntArray) -> IntArray:
         steps = link_steps(topology, topology.links[sends.link[group[0]]])
         held[group] = _profiled(steps, sizes, sends.size[group], start[group])
     return held
+
+
+def _held(sizes: Sequence[Fraction], rates: Iterable[Fraction]) -> IntArray:
+    """Picoseconds that each size takes at each rate, rounded up; sizes may be thousands."""
+    numbers, parts = [s.numerator for s in sizes], [s.denominator for s in sizes]
+    rows = []
+    for rate in rates:
+        pace = _PS_PER_S / rate
+        if max(max(numbers) * pace.numerator, max(parts) * pace.denominator) < 2**62:
+            rows.append(-(-ints(numbers) * pace.numerator // (ints(parts) * pace.denominator)))
+        else:
+            rows.append(ints([to_ps(size / rate) for size in sizes]))
+    return np.stack(rows)
 
 
 def transmission_ps(steps: Steps, size: Fraction, start_ps: int) -> int:

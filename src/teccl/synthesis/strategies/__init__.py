@@ -4,6 +4,7 @@ from teccl.synthesis.portfolio import Strategy
 from teccl.synthesis.strategies.baselines import Baselines
 from teccl.synthesis.strategies.construction import Construction
 from teccl.synthesis.strategies.exact import ExactOnGrid
+from teccl.synthesis.strategies.exchange import Exchange
 from teccl.synthesis.strategies.improvement import Improvement
 from teccl.synthesis.strategies.narrow_cuts import NarrowCuts
 from teccl.synthesis.strategies.periods import Periods
@@ -16,6 +17,7 @@ __all__ = ["CONSTRUCT", "PORTFOLIO"]
 # What makes schedules from nothing, without baselines and solvers.
 CONSTRUCT: list[Strategy] = [
     Staged(is_promising=True),
+    Exchange(),
     Construction(),
     NarrowCuts(),
     Periods(),
@@ -26,6 +28,7 @@ CONSTRUCT: list[Strategy] = [
 PORTFOLIO: list[Strategy] = [
     Restart(),
     Staged(is_promising=True),
+    Exchange(),
     Construction(),
     NarrowCuts(),
     Baselines(),

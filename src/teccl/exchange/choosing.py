@@ -1,0 +1,113 @@
+"""Compiled search for routes: several between each two GPUs, unlike each other.
+
+The first route of a pair has the least latency, the second the least time for each byte. Those that
+follow pay for a link once more each time an earlier one of the pair has used it, so that they use
+others where there are any.
+"""
+
+import numba as nb
+import numpy as np
+
+# Part of the other figure that decides between routes of equal latency, or equal time for a byte.
+_TIE = 1e-6
+
+
+@nb.njit(cache=True, nogil=True)
+def _shortest(src, goal, cost, fan_start, fan, way_end, via, dist):
+    """Find the cheapest passages from a GPU to another; `via` is the passage into each."""
+    dist[:] = np.inf
+    is_done = np.zeros(len(dist), dtype=np.bool_)
+    dist[src] = 0.0
+    via[src] = -1
+    while True:
+        node, least = -1, np.inf
+        for i in range(len(dist)):
+            if not is_done[i] and dist[i] < least:
+                node, least = i, dist[i]
+        if node < 0 or node == goal:
+            return
+        is_done[node] = True
+        for i in range(fan_start[node], fan_start[node + 1]):
+            way = fan[i]
+            reached = least + cost[way]
+            if reached < dist[way_end[way]]:
+                dist[way_end[way]] = reached
+                via[way_end[way]] = way
+
+
+@nb.njit(cache=True, nogil=True)
+def _trace(goal, via, way_begin, route):
+    """List the passages to a GPU, first to last; returns how many."""
+    count, node = 0, goal
+    while via[node] >= 0:
+        route[count] = via[node]
+        node = way_begin[via[node]]
+        count += 1
+    for i in range(count // 2):
+        route[i], route[count - 1 - i] = route[count - 1 - i], route[i]
+    return count
+
+
+@nb.njit(cache=True, nogil=True)
+def _is_known(found, count, start, ways, first, last):
+    """Whether a route is among those of its pair."""
+    for r in range(first, last):
+        if start[r + 1] - start[r] == count:
+            same = True
+            for k in range(count):
+                same = same and ways[start[r] + k] == found[k]
+            if same:
+                return True
+    return False
+
+
+@nb.njit(cache=True, nogil=True)
+def _costs(way_start, links, per_byte, uses, cost):
+    """Set what each passage costs a pair whose routes have used links already."""
+    for way in range(len(way_start) - 1):
+        cost[way] = 0.0
+        for k in range(way_start[way], way_start[way + 1]):
+            cost[way] += per_byte[links[k]] * (1 + uses[links[k]])
+
+
+@nb.njit(cache=True, nogil=True)
+def find_routes(
+    way_start, links, way_begin, way_end, fan_start, fan, num_gpus, latency, per_byte, most
+):
+    """Find routes for all pairs: where those of each pair begin, and the passages of each.
+
+    A pair that no passages join has no route.
+    """
+    pair_start = np.zeros(num_gpus * num_gpus + 1, dtype=np.int64)
+    start = np.zeros(num_gpus * num_gpus * most + 1, dtype=np.int64)
+    ways = np.empty(1024, dtype=np.int64)
+    via, dist = np.empty(num_gpus, dtype=np.int64), np.empty(num_gpus)
+    route = np.empty(num_gpus, dtype=np.int64)
+    cost, uses = np.empty(len(way_start) - 1), np.zeros(len(latency), dtype=np.int64)
+    num_routes = 0
+    for pair in range(num_gpus * num_gpus):
+        src, dst = pair // num_gpus, pair % num_gpus
+        first = num_routes
+        uses[:] = 0
+        for turn in range(most if src != dst else 0):
+            if turn == 0:
+                _costs(way_start, links, latency + _TIE * per_byte, uses, cost)
+            else:
+                _costs(way_start, links, per_byte + _TIE * latency, uses, cost)
+            _shortest(src, dst, cost, fan_start, fan, way_end, via, dist)
+            if dist[dst] == np.inf:
+                break
+            count = _trace(dst, via, way_begin, route)
+            for k in range(count if turn else 0):
+                for i in range(way_start[route[k]], way_start[route[k] + 1]):
+                    uses[links[i]] += 1
+            if _is_known(route, count, start, ways, first, num_routes):
+                continue
+            end = start[num_routes] + count
+            while end > len(ways):
+                ways = np.concatenate((ways, np.empty_like(ways)))
+            ways[start[num_routes] : end] = route[:count]
+            num_routes += 1
+            start[num_routes] = end
+        pair_start[pair + 1] = num_routes
+    return pair_start, start[: num_routes + 1].copy(), ways[: start[num_routes]].copy()

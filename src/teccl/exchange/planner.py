@@ -1,0 +1,152 @@
+"""Planner: from a matrix of bytes to a verified schedule in milliseconds, again and again."""
+
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from teccl.demand import Demand
+from teccl.errors import MethodError
+from teccl.exchange.attempts import Attempts
+from teccl.exchange.drafts import Draft
+from teccl.exchange.jobs import Jobs, refusal
+from teccl.exchange.network import Network
+from teccl.exchange.pieces import (
+    FINER,
+    FIRST,
+    PASSES,
+    PATIENCE,
+    first_chunks,
+    most_chunks,
+    num_pieces,
+)
+from teccl.problem import Problem
+from teccl.schedule import Schedule
+from teccl.topology import Topology
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    # Bytes from each rank to each other, or a demand.
+    Exchange = Demand | Sequence[Sequence[Any]] | npt.NDArray[Any]
+
+
+class Planner:
+    """Plans one exchange after another on the same network.
+
+    Passages and routes, which depend on the topology alone, are found when the first demand comes.
+    Each demand is then routed so that no link is much fuller than others, and booked link by link.
+    Work is counted, never timed: the same demand, work and seed give the same schedule.
+
+    Parameters
+    ----------
+    topology
+        The network, a preset or a file; switches are store-and-forward.
+    seed
+        Of all random choices.
+
+    Examples
+    --------
+    >>> planner = Planner("dgx-h100")
+    >>> matrix = [[0 if i == j else 10**6 * (1 + j) for j in range(8)] for i in range(8)]
+    >>> planner.plan(matrix)
+    Schedule('planner', alltoallv on 'dgx-h100', 4032 sends, 125.422 us)
+    """
+
+    def __init__(self, topology: "str | Path | Topology", *, seed: int = 0) -> None:
+        self.topology = Topology.parse(topology)
+        self.seed = seed
+        self._networks: dict[bool, Network] = {}
+
+    def __repr__(self) -> str:
+        return f"Planner({self.topology!r})"
+
+    def plan(self, demand: "Exchange", *, work: int = 0) -> Schedule:
+        """Return a verified schedule of an exchange.
+
+        Parameters
+        ----------
+        demand
+            Bytes from each rank to each other, or a demand whose chunks have one source each, or
+            which are all sums for one GPU each.
+        work
+            Transfers that may be placed to improve on the first schedule, some four million in a
+            second.
+
+        Raises
+        ------
+        DemandError
+            If the matrix does not fit, or nothing joins two GPUs.
+        MethodError
+            If chunks have several sources, or rates change over time.
+        """
+        *_, best = self._drafts(_demand(demand), work)
+        return _verified(best)
+
+    def plans(self, demand: "Exchange", *, work: int) -> Iterator[Schedule]:
+        """Yield verified schedules, each faster than the one before, while work is left."""
+        return map(_verified, self._drafts(_demand(demand), work))
+
+    def network(self, *, turned: bool = False) -> Network:
+        """Return what is kept of the topology, or of the one with all links turned round."""
+        if turned not in self._networks:
+            topology = self.topology.transposed() if turned else self.topology
+            self._networks[turned] = Network.of(topology)
+        return self._networks[turned]
+
+    def jobs(self, demand: Demand, num_chunks: int) -> Jobs:
+        """Cut a demand and look at it on the network."""
+        problem = Problem(topology=self.topology, demand=demand, num_chunks=num_chunks)
+        reason = refusal(problem)
+        if reason is not None:
+            raise MethodError(f"{reason}; use teccl.solve")
+        return Jobs.of(self.network(turned=problem.has_reductions), problem)
+
+    def _drafts(self, demand: Demand, work: int) -> Iterator[Draft]:
+        """Yield better and better drafts: one quickly, then one of finer chunks, then others."""
+        fewest = num_pieces(demand, self.topology, first_chunks(self.topology))
+        jobs = self.jobs(demand, fewest)
+        attempt = Attempts(jobs, np.random.default_rng(self.seed), **FIRST)
+        best = attempt.quick()
+        yield best
+        finest = num_pieces(demand, self.topology, most_chunks(self.topology))
+        spent = attempt.spent
+        while finest > fewest and attempt.cost * finest > (work - spent) * fewest:
+            finest //= FINER
+        if finest > fewest:
+            jobs = self.jobs(demand, finest)
+        if work > spent:
+            attempt = Attempts(jobs, attempt.random, passes=PASSES, patience=PATIENCE * work)
+        while spent + attempt.cost <= work:
+            before = attempt.spent
+            draft = attempt.thorough()
+            spent += attempt.spent - before
+            if draft.finish < best.finish:
+                best = draft
+                yield best
+
+
+def _demand(demand: "Exchange") -> Demand:
+    """Return a demand, made of a matrix if that is what is given."""
+    if isinstance(demand, Demand):
+        return demand
+    rows = demand.tolist() if isinstance(demand, np.ndarray) else demand
+    return Demand.collective("alltoallv", matrix=rows)
+
+
+def _verified(draft: Draft) -> Schedule:
+    """Return the schedule of a draft, judged."""
+    from teccl.verification import verify
+
+    schedule = draft.schedule()
+    verify(schedule, strict=True)
+    return schedule
+
+
+@cache
+def load_kernels() -> None:
+    """Compile or load all compiled code."""
+    Planner("star:gpus=3").plan([[0, 9, 9], [9, 0, 9], [9, 9, 0]], work=1000)
