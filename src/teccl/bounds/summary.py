@@ -104,12 +104,8 @@ def separate_copies(problem: Problem) -> Problem:
     tenants = []
     for tenant in problem.demand.tenants:
         blocks = list(problem.blocks(tenant))
-        if len({block.size for block in blocks}) > 1:
-            # Blocks of different sizes occur where each has one destination already.
-            tenants.append(tenant)
-            continue
         chunks = tuple(
-            ExplicitChunk(block.sources, (rank,))
+            ExplicitChunk(block.sources, (rank,), size=block.size)
             for block in blocks
             for rank in block.destinations
             if rank not in block.sources

@@ -65,7 +65,9 @@ def _transposed_tenant(problem: Problem, tenant: Tenant) -> Tenant:
         return replace(tenant, collective=swap[tenant.collective])
     # Anything else turns into explicit chunks with both ends swapped.
     blocks = problem.blocks(tenant)
-    chunks = tuple(ExplicitChunk(block.destinations, block.sources) for block in blocks)
+    chunks = tuple(
+        ExplicitChunk(block.destinations, block.sources, size=block.size) for block in blocks
+    )
     return replace(tenant, collective=Collective.EXPLICIT, chunks=chunks, root=None, matrix=None)
 
 

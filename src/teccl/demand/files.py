@@ -27,7 +27,7 @@ _ENTRY_KEYS = (
     "chunks",
 )
 _PRIORITY = re.compile(r"\d{1,30}(/\d{1,30}|(\.\d{1,30})?(e[+-]?\d{1,3})?)", re.ASCII)
-_CHUNK_KEYS = ("source", "sources", "destinations", "reduce")
+_CHUNK_KEYS = ("source", "sources", "destinations", "reduce", "size")
 
 
 def load_demand(path: Path) -> Demand:
@@ -115,7 +115,7 @@ def _read_tenant(value: Any, where: str, position: int) -> Tenant:
     size = Fraction(0)
     if "size" in entry:
         size = files.quantity(entry["size"], parse_size, f"{where}: size", DemandError)
-    elif collective is not Collective.ALLTOALLV:
+    elif collective is not Collective.ALLTOALLV and not _has_own_sizes(entry):
         raise DemandError(f"{where} lacks key 'size'; add for example size: 1MB")
     root = entry.get("root")
     return Tenant(
@@ -133,6 +133,12 @@ def _read_tenant(value: Any, where: str, position: int) -> Tenant:
         matrix=_read_matrix(entry["matrix"], where) if "matrix" in entry else None,
         chunks=_read_chunks(entry["chunks"], where) if "chunks" in entry else None,
     )
+
+
+def _has_own_sizes(entry: Mapping[str, Any]) -> bool:
+    """Whether every chunk of an entry says how large it is."""
+    chunks = entry.get("chunks")
+    return isinstance(chunks, list) and all(isinstance(c, dict) and "size" in c for c in chunks)
 
 
 def _read_collective(entry: Mapping[str, Any], where: str) -> Collective:
@@ -235,6 +241,7 @@ def _read_chunks(value: Any, where: str) -> tuple[ExplicitChunk, ...]:
                 _read_ranks(sources, f"{here}: sources") or (),
                 _read_ranks(entry["destinations"], f"{here}: destinations") or (),
                 files.expect_bool(entry.get("reduce", False), f"{here}: reduce", DemandError),
+                _read_bytes(entry["size"], f"{here}: size") if "size" in entry else None,
             )
         )
     return tuple(chunks)
@@ -242,9 +249,9 @@ def _read_chunks(value: Any, where: str) -> tuple[ExplicitChunk, ...]:
 
 def _tenant_to_dict(tenant: Tenant) -> dict[str, Any]:
     entry: dict[str, Any] = {"name": tenant.name, "collective": tenant.collective.value}
-    if tenant.matrix is None:
+    if tenant.matrix is None and tenant.size:
         entry["size"] = format_size(tenant.size)
-    else:
+    if tenant.matrix is not None:
         entry["matrix"] = [[format_size(cell) for cell in row] for row in tenant.matrix]
     if tenant.chunks is not None:
         entry["chunks"] = [
@@ -252,6 +259,7 @@ def _tenant_to_dict(tenant: Tenant) -> dict[str, Any]:
                 "sources": list(chunk.sources),
                 "destinations": list(chunk.destinations),
                 **({"reduce": True} if chunk.reduce else {}),
+                **({} if chunk.size is None else {"size": format_size(chunk.size)}),
             }
             for chunk in tenant.chunks
         ]

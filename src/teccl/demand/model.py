@@ -46,11 +46,15 @@ class Collective(StrEnum):
 
 
 class ExplicitChunk(NamedTuple):
-    """One piece of data in an explicit demand: who holds it and who wants it, by rank."""
+    """One piece of data in an explicit demand: who holds it and who wants it, by rank.
+
+    Its `size` is in bytes, None for that of the tenant.
+    """
 
     sources: tuple[int, ...]
     destinations: tuple[int, ...]
     reduce: bool = False
+    size: Fraction | None = None
 
 
 class Block(NamedTuple):
@@ -78,7 +82,8 @@ class Tenant:
     size
         Bytes as nccl-tests counts them: AllGather total output, ReduceScatter per-rank input,
         AllToAll and AllReduce the per-rank buffer, Broadcast and Reduce the buffer, Scatter and
-        Gather the buffer at the root; for explicit demands the bytes of one chunk.
+        Gather the buffer at the root; for explicit demands the bytes of each chunk that has no
+        size of its own.
     ranks
         Ranks that take part, None for all.
     root
@@ -133,7 +138,8 @@ class Tenant:
         if is_explicit != (self.chunks is not None):
             wants = "needs a list of chunks" if is_explicit else "takes no list of chunks"
             raise DemandError(f"{self.name}: {self.collective} {wants}")
-        if not is_matrix and self.size <= 0:
+        has_sizes = is_explicit and all(chunk.size is not None for chunk in self.chunks or ())
+        if not is_matrix and not has_sizes and self.size <= 0:
             raise DemandError(
                 f"{self.name}: size {self.size} is not positive; give for example 1MB"
             )
@@ -177,8 +183,12 @@ class Tenant:
             columns = [sum(column, Fraction(0)) for column in zip(*self.matrix, strict=True)]
             return max(rows + columns)
         if self.chunks is not None:
-            return self.size * len(self.chunks)
+            return sum((self.chunk_size(chunk) for chunk in self.chunks), Fraction(0))
         return self.size
+
+    def chunk_size(self, chunk: ExplicitChunk) -> Fraction:
+        """Bytes of an explicit chunk."""
+        return self.size if chunk.size is None else chunk.size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,10 +341,16 @@ def _scattergather(tenant: Tenant, ranks: _Ranks) -> Iterator[Block]:
 def _explicit(tenant: Tenant, ranks: _Ranks) -> Iterator[Block]:
     for i, chunk in enumerate(tenant.chunks or ()):
         _check_explicit(tenant, i, chunk, ranks)
-        yield Block(i, tenant.size, chunk.sources, chunk.destinations, chunk.reduce)
+        yield Block(
+            i, tenant.chunk_size(chunk), chunk.sources, chunk.destinations, chunk.reduce
+        )
 
 
 def _check_explicit(tenant: Tenant, i: int, chunk: ExplicitChunk, ranks: _Ranks) -> None:
+    if chunk.size is not None and chunk.size <= 0:
+        raise DemandError(
+            f"{tenant.name}: chunk {i} has size {chunk.size}; give a positive one or drop the chunk"
+        )
     if not chunk.sources or not chunk.destinations:
         raise DemandError(f"{tenant.name}: chunk {i} has no source or no destination; give both")
     for ranks_named in (chunk.sources, chunk.destinations):
