@@ -36,6 +36,7 @@ LAYERS = [
     },
     {"check"},
     {"exchange"},
+    {"moe"},
     {"synthesis.request"},
     # The state of a search, which exact models take part in.
     {

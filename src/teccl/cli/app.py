@@ -42,7 +42,18 @@ def run(arguments: list[str]) -> int:
 
 def build_app() -> typer.Typer:
     """Assemble the commands."""
-    from teccl.cli import bound, doctor, export, importing, inspect, solve, topology, ui, view
+    from teccl.cli import (
+        bound,
+        demands,
+        doctor,
+        export,
+        importing,
+        inspect,
+        solve,
+        topology,
+        ui,
+        view,
+    )
     from teccl.cli.calibrate import calibrate
     from teccl.cli.compare import compare
     from teccl.cli.expect import diagnose, expect
@@ -65,6 +76,7 @@ def build_app() -> typer.Typer:
     app.command("bound")(bound.bound)
     app.command("import")(importing.import_schedule)
     app.add_typer(topology.build_group(), name="topology")
+    app.add_typer(demands.build_group(), name="demand")
     app.command("verify")(inspect.verify)
     app.command("simulate")(inspect.simulate)
     app.command("validate")(validate)

@@ -341,9 +341,7 @@ def _scattergather(tenant: Tenant, ranks: _Ranks) -> Iterator[Block]:
 def _explicit(tenant: Tenant, ranks: _Ranks) -> Iterator[Block]:
     for i, chunk in enumerate(tenant.chunks or ()):
         _check_explicit(tenant, i, chunk, ranks)
-        yield Block(
-            i, tenant.chunk_size(chunk), chunk.sources, chunk.destinations, chunk.reduce
-        )
+        yield Block(i, tenant.chunk_size(chunk), chunk.sources, chunk.destinations, chunk.reduce)
 
 
 def _check_explicit(tenant: Tenant, i: int, chunk: ExplicitChunk, ranks: _Ranks) -> None:

@@ -46,9 +46,12 @@ class Attempts:
     def quick(self) -> Draft:
         """Book the fullest links' chunks first, once more after looking back from the end.
 
-        No worse than every chunk sent straight, by rank.
+        No worse than every chunk sent straight, by rank, where each goes to one GPU only: straight
+        sends to several would cross between nodes several times.
         """
         best = self._justified(self._book(self.legs, self._by_urgency()), rounds=1)
+        if len(self.jobs.wanted.ends) > len(self.jobs):
+            return best
         return min(best, self.straight(limit=best.finish), key=lambda draft: draft.finish)
 
     def straight(self, *, limit: int = _NEVER) -> Draft:
