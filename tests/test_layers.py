@@ -36,7 +36,7 @@ LAYERS = [
     },
     {"check"},
     {"exchange"},
-    {"moe"},
+    {"moe", "placement"},
     {"synthesis.request"},
     # The state of a search, which exact models take part in.
     {

@@ -58,6 +58,7 @@ def build_app() -> typer.Typer:
     from teccl.cli.compare import compare
     from teccl.cli.expect import diagnose, expect
     from teccl.cli.experiments import experiments
+    from teccl.cli.place import place
     from teccl.cli.run import run as run_schedule
     from teccl.cli.sweep import sweep
     from teccl.cli.validate import validate
@@ -77,6 +78,7 @@ def build_app() -> typer.Typer:
     app.command("import")(importing.import_schedule)
     app.add_typer(topology.build_group(), name="topology")
     app.add_typer(demands.build_group(), name="demand")
+    app.command("place")(place)
     app.command("verify")(inspect.verify)
     app.command("simulate")(inspect.simulate)
     app.command("validate")(validate)
