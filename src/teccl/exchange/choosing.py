@@ -10,6 +10,8 @@ import numpy as np
 
 # Part of the other figure that decides between routes of equal latency, or equal time for a byte.
 _TIE = 1e-6
+# Searches in a row that find a known route again, after which there is hardly another.
+_STALE = 3
 
 
 @nb.njit(cache=True, nogil=True)
@@ -87,7 +89,7 @@ def find_routes(
     num_routes = 0
     for pair in range(num_gpus * num_gpus):
         src, dst = pair // num_gpus, pair % num_gpus
-        first = num_routes
+        first, stale = num_routes, 0
         uses[:] = 0
         for turn in range(most if src != dst else 0):
             if turn == 0:
@@ -102,7 +104,11 @@ def find_routes(
                 for i in range(way_start[route[k]], way_start[route[k] + 1]):
                     uses[links[i]] += 1
             if _is_known(route, count, start, ways, first, num_routes):
+                stale += 1
+                if stale == _STALE:
+                    break
                 continue
+            stale = 0
             end = start[num_routes] + count
             while end > len(ways):
                 ways = np.concatenate((ways, np.empty_like(ways)))
