@@ -159,6 +159,8 @@ def refusal(problem: Problem) -> str | None:
         return "sums of ranks that are ready later are not planned"
     if problem.topology.has_profiles:
         return "bandwidths change over time"
+    if problem.topology.has_overheads:
+        return "transfers cost more than their bytes"
     is_held = problem.transit is Transit.CUT_THROUGH or problem.switch is SwitchMode.HYPER_EDGE
     if (is_held and problem.topology.num_switches) or problem.buffer is not None:
         return "circuits and limited buffers are not planned"
