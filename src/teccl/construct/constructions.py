@@ -13,7 +13,7 @@ from teccl.construct.params import NEVER, STEPS
 from teccl.construct.plan import Plan
 from teccl.construct.restricted import rigid_plans
 from teccl.construct.reversal import can_reverse, reducing_switches
-from teccl.construct.ring_order import ring_plans
+from teccl.construct.ring_order import cluster_ring_plans, widest_ring_plans
 from teccl.construct.route_first import routed_plans, routing_work, separate_plans
 from teccl.construct.sums import composed_plans, in_network_plans, reduction_plans
 from teccl.demand import Collective
@@ -154,7 +154,8 @@ CONSTRUCTIONS = [
     Construction("in-network sums", _allreduces_in_switches, greedy_work, in_network_plans),
     Construction("both halves", _allreduces, greedy_work, composed_plans),
     Construction("reversed multicast", _reduces, greedy_work, reduction_plans),
-    Construction("ring order", _spans_trees, routing_work, ring_plans),
+    Construction("ring of clusters", _spans_trees, routing_work, cluster_ring_plans),
+    Construction("widest ring", _spans_trees, routing_work, widest_ring_plans),
     Construction("route first", _is_free, routing_work, routed_plans),
     Construction("separate copies", _lacks_copies, routing_work, separate_plans),
     Construction("insertion", _inserts, insertion_work, insertion_plans),

@@ -4,10 +4,9 @@ import numpy as np
 
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.plan import Plan, single_rows, with_starts
+from teccl.construct.tabulation import FAR
 from teccl.construct.tasks import finish_time, precedence, schedule_tasks, tasks_of_plan
 from teccl.construct.timetable import all_distances
-
-_FAR = 2**60
 
 
 def nearest_plan(instance: Instance) -> Plan | None:
@@ -18,7 +17,7 @@ def nearest_plan(instance: Instance) -> Plan | None:
     """
     routes, table = instance.routes, instance.problem.chunks
     num = instance.problem.topology.num_nodes
-    distance = all_distances(routes.src, routes.dst, routes.length, num, _FAR)
+    distance = all_distances(routes.src, routes.dst, routes.length, num, FAR)
     into: list[list[int]] = [[] for _ in range(num)]
     for route, node in enumerate(routes.dst.tolist()):
         into[node].append(route)
@@ -59,7 +58,7 @@ def _legs(
         node = max(needed, key=lambda each: (far[each], each))
         needed.discard(node)
         last = [route for route in into[node] if far[src[route]] + length[route] == far[node]]
-        if not last or far[node] >= _FAR:
+        if not last or far[node] >= FAR:
             return None
         route = min(last, key=lambda each: (load[each], each))
         load[route] += 1

@@ -77,15 +77,13 @@ SEEDS: Final = 1009
 SPEEDS: Final = 5
 
 # --- trees and paths under prices ---------------------------------------------------------------
-# How fast a price grows as load nears the target, and the exponent at which it stops growing.
+# How fast a price grows as load nears the target.
 STEEPNESS: Final = 30.0
-HIGHEST_EXPONENT: Final = 60.0
 # Price of time: next to nothing balances best, more keeps ways short; tried in this order.
 TIME_PRICES: Final = (1e-6, 0.1)
 TIME_PRICE: Final = 1e-3
-# Passes over all trees, and roots that are tried for a sum that goes back out.
+# Passes over all trees.
 PASSES: Final = 6
-ROOTS: Final = 3
 # Chunks of an exchange, per GPU, beyond which paths are laid for one source of each orbit only.
 LAID_PER_GPU: Final = 80
 # Units of one pass over all paths beyond which those of one source are laid in batches.

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from teccl.construct.instance import Instance, IntArray, without_long_ways
 from teccl.construct.jobs import due_times, justify_serially, schedule_scarce_first
 from teccl.construct.multicast import Tables
+from teccl.construct.params import JUSTIFICATIONS, MANY_GPUS
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.side_by_side import side_by_side
 from teccl.construct.tasks import (
@@ -44,7 +45,6 @@ SWITCHED_PERIOD_TREES = (512, 1024)
 TAIL_WEIGHT = 2
 # Into so many parts the time is cut, by one of which results go out later than their sums begin.
 GATHERED = (64, 16)
-JUSTIFICATIONS = 3
 
 
 class _Laying(NamedTuple):
@@ -80,11 +80,8 @@ ACROSS = {False: _Laying(0.3, 60.0, 0.98), True: _Laying(30.0, 200.0, 0.98, pass
 # How they are laid too where such a share of the members are slow, which hang near the roots then.
 FEW_SLOW = 0.125
 SHORT_ACROSS = ACROSS[True]._replace(length_weight=300.0)
-# GPUs from which on periods of copies are larger and every passage has one output: those of several
-# must find all of them free at once, which is the harder the more there are. With fewer GPUs sums
-# that go back out are better off with several. The other kind is tried too where such a gap is
-# left, of copies and of these sums.
-MANY_GPUS = 64
+# The other kind of passages is tried too where such a gap is left, of copies and of sums that go
+# back out.
 OTHER_GAPS = (0.02, 0.1)
 # Share of the time for which a GPU may have to send its own before sums and results overlap, and
 # which share of it then either lasts. Branches may then take such a part of it one after another.

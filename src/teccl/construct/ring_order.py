@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from teccl.construct.baselines._rings import widest_ring
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.plan import Plan
@@ -18,20 +19,36 @@ from teccl.problem import Problem
 from teccl.topology.clusters import partings
 
 
-def ring_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
-    """Yield plans whose trees are parts of one ring; nothing where there is none."""
-    kept = _ways_along(instance, _in_ring_order(instance.problem))
+def cluster_ring_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield plans along the ring in which GPUs of a cluster are next to each other."""
+    yield from _plans_along(instance, goal, _by_clusters(instance.problem))
+
+
+def widest_ring_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield plans along the ring whose slowest hop is as fast as possible, unless it is the same.
+
+    Where links differ much in their rates, clusters may be joined by slow ones.
+    """
+    known = _by_clusters(instance.problem)
+    ring = widest_ring(instance.problem.topology, tuple(np.sort(known).tolist()))
+    if ring is not None and ring.nodes != tuple(known.tolist()):
+        yield from _plans_along(instance, goal, np.array(ring.nodes))
+
+
+def _plans_along(instance: Instance, goal: Goal, ring: IntArray) -> Iterator[Plan]:
+    """Yield plans whose trees are parts of a ring; nothing where it has a hop without a route."""
+    kept = _ways_along(instance, ring)
     if kept is None:
         return
     ways = instance.routes.ways()
-    narrowed = Instance.build(instance.problem, instance.grid, ways=[ways[way] for way in kept])
-    for plan in routed_plans(narrowed, goal):
+    along = Instance.build(instance.problem, instance.grid, ways=[ways[way] for way in kept])
+    for plan in routed_plans(along, goal):
         rows = plan.rows.copy()
         rows[:, 1] = kept[rows[:, 1]]
         yield replace(plan, rows=rows)
 
 
-def _in_ring_order(problem: Problem) -> IntArray:
+def _by_clusters(problem: Problem) -> IntArray:
     """Return the GPUs that take part, those of a cluster next to each other."""
     topology = problem.topology
     ranks = {rank for t in problem.demand.tenants for rank in t.members(topology.num_gpus)}
