@@ -9,7 +9,7 @@ import numpy as np
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicasts import greedy_work, multicast_plans
-from teccl.construct.params import NEVER, STEPS
+from teccl.construct.params import NEVER, PYTHON_UNITS, STEPS
 from teccl.construct.plan import Plan
 from teccl.construct.restricted import rigid_plans
 from teccl.construct.reversal import can_reverse, reducing_switches
@@ -17,6 +17,7 @@ from teccl.construct.ring_order import cluster_ring_plans, widest_ring_plans
 from teccl.construct.route_first import routed_plans, routing_work, separate_plans
 from teccl.construct.sums import composed_plans, in_network_plans, reduction_plans
 from teccl.demand import Collective
+from teccl.footprint import num_deliveries
 from teccl.problem import ChunkTable, Problem
 
 
@@ -76,7 +77,12 @@ def insertion_work(instance: Instance) -> int:
     """Units of inserting every chunk once."""
     from teccl.construct.insertion import estimated_work
 
-    return estimated_work(instance) // STEPS
+    return _tabulation_work(instance) + estimated_work(instance) // STEPS
+
+
+def _tabulation_work(instance: Instance) -> int:
+    """Units of making tables of what is to be inserted, and a plan of what was."""
+    return PYTHON_UNITS * num_deliveries(instance.problem)
 
 
 def insertion_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
@@ -86,7 +92,7 @@ def insertion_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     def spend(steps: int) -> None:
         goal.spent += steps // STEPS
 
-    goal.begin(0)
+    goal.begin(_tabulation_work(instance))
     budget = STEPS * max(insertion_work(instance), goal.allowance - goal.spent)
     yield from inserted_plans(
         instance, target=goal.target, seed=goal.seed, budget=budget, spend=spend

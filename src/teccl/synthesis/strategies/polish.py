@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from teccl.construct.params import LISTING_UNITS, TREE_UNITS
 from teccl.synthesis.features import Features
 from teccl.synthesis.search import Search
 from teccl.synthesis.strategies.construction import construct_one
@@ -17,13 +18,19 @@ class Polish:
 
     def work(self, features: Features) -> int:
         """Construct once more."""
-        return features.offer_work(features.given_chunks or 1)
+        return _least_work(features, features.given_chunks or 1)
 
     def attempts(self, search: Search) -> Iterator[None]:
         """Try each again, the best first."""
         for count in list(search.incumbents)[:2]:
-            if search.is_worth(search.features.offer_work(count)):
+            if search.is_worth(_least_work(search.features, count)):
                 search.budget.spend(search.features.offer_work(count))
                 allowance = search.budget.polish
                 construct_one(search, search.request.problem(count), allowance=allowance)
                 yield
+
+
+def _least_work(features: Features, num_chunks: int) -> int:
+    """Units of laying and scheduling every send once, and of judging what comes out."""
+    units = TREE_UNITS + LISTING_UNITS
+    return units * features.sends * num_chunks + features.offer_work(num_chunks)
