@@ -44,7 +44,6 @@ def test_what_does_not_fit_is_refused(monkeypatch):
     monkeypatch.setattr(solving, "free_memory", lambda: 1000.0)
     with pytest.raises(MethodError, match="GB are free; use fewer GPUs"):
         teccl.solve("ring:gpus=4", "allgather", size="1MB")
-    assert teccl.solve("ring:gpus=4", "allgather", size="1MB", method="ring").verified
 
 
 def test_estimates_grow_with_the_fabric():

@@ -48,6 +48,9 @@ def draw_case(seed: int, index: int) -> Case:
         value, is_given = chance.choice(values), chance.coin(probability)
         if is_given:
             keywords[name] = value
+    # A number of chunks and the most of them exclude each other, which one case in many may show.
+    if isinstance(keywords.get("chunks"), int) and chance.coin(0.9):
+        keywords.pop("max_chunks", None)
     return {
         "key": f"{seed}-{index}",
         "topology": network,

@@ -65,7 +65,7 @@ def test_many_cases_have_no_faults(seed: int) -> None:
 
 def test_a_process_that_dies_is_a_fault() -> None:
     """A crash is told, and the next case has a new process."""
-    case = draw_case(0, 0)
+    case = {**draw_case(0, 0), "keywords": {"time_limit": 5, "chunks": 1}}
     with Runner() as runner:
         os.kill(runner._start().pid, signal.SIGKILL)
         assert runner.run(case)["outcome"] == "crash"

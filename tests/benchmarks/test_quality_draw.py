@@ -56,8 +56,8 @@ def test_drawing_does_not_load_the_measured_code() -> None:
 
 
 def test_every_preset_can_be_drawn() -> None:
-    """The presets that are drawn are those that exist."""
-    assert {name for names in PRESETS.values() for name in names} == set(KNOWN)
+    """Presets that are drawn exist; a problem's number means the same whatever is added later."""
+    assert {name for names in PRESETS.values() for name in names} <= set(KNOWN)
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ class FluidClock(Clock):
         # Fluid passes a switch at once, whether collected before or not.
         self.has_circuits = self.hyper
 
-    def kappa(self, size: Fraction, rate: Fraction) -> int:
+    def kappa(self, size: Fraction, rate: Fraction, overhead: Fraction) -> int:
         return 0
 
     def limit(self, place: int | str) -> int:
@@ -56,7 +56,9 @@ class FluidClock(Clock):
             trees = [((e, None),) for e in range(topology.num_links)]
         return [self.hop(tree, size) for tree in trees]
 
-    def uses_of(self, link: int, size: Fraction, offset: int, slowest: int) -> list[Use]:
+    def uses_of(
+        self, link: int, size: Fraction, offset: int, slowest: int, rate: Fraction
+    ) -> list[Use]:
         places = (link, *self.problem.topology.links[link].shares)
         return [Use(place, offset, link, Fraction(1)) for place in places]
 

@@ -105,11 +105,10 @@ def test_sums_for_all_under_a_limit_are_refused() -> None:
         solve("ring:gpus=3", "allreduce", size="1MB", chunks=1, buffer=1)
 
 
-def test_sums_for_all_without_copies_go_by_shortest_paths() -> None:
-    """Where nothing may be copied, each GPU gets the sum by ways of its own."""
-    result = solve("ring:gpus=3", "allreduce", size="1MB", chunks=1, copy=False)
-    assert result.method == "shortest-path"
-    assert not verify(result.schedule)
+def test_sums_for_all_without_copies_are_refused() -> None:
+    """Where nothing may be copied, no construction hands one sum to several GPUs."""
+    with pytest.raises(MethodError, match="drop --no-copy"):
+        solve("ring:gpus=3", "allreduce", size="1MB", chunks=1, copy=False)
 
 
 @pytest.mark.parametrize("collective", ["reduce", "reducescatter"])

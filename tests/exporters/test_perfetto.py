@@ -22,7 +22,9 @@ CASES = [
 
 def trace_of(topology, collective, options):
     """Return a schedule and its trace's events."""
-    schedule = solved(topology, collective, max_chunks=None if "grid" in options else 4, **options)
+    schedule = solved(
+        topology, collective, max_chunks=None if {"grid", "chunks"} & set(options) else 4, **options
+    )
     document = json.loads(export(schedule, to="perfetto").files[0].content)
     return schedule, document["traceEvents"]
 

@@ -178,7 +178,7 @@ def test_what_is_where_it_is_wanted_takes_no_epoch(options):
 
 def test_a_model_that_takes_longer_to_build_than_the_limit_is_not_begun():
     """Hundreds of thousands of epochs are no matter of a second; the start is handed out."""
-    result = gather(epoch="20ps", time_limit="1s")
+    result = gather(2, epoch="20ps", time_limit="1s")
     assert (result.status, result.method) == (Status.TIME_LIMIT, "construct")
 
 

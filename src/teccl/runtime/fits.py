@@ -114,8 +114,9 @@ def fit_trains(
     Examples
     --------
     >>> fit = fit_trains([1, 1, 9], [0, 1000, 0], [14e-6, 15e-6, 30e-6])
-    >>> round(fit.alpha_s * 1e6, 3), round((fit.overhead_s or 0) * 1e6, 3), round(fit.bandwidth)
-    (5.0, 2.0, 1000000000)
+    >>> microseconds = (fit.alpha_s * 1e6, (fit.overhead_s or 0) * 1e6)
+    >>> *(round(value, 3) for value in microseconds), round(fit.bandwidth / 1e9, 3)
+    (5.0, 2.0, 1.0)
     """
     m, x = np.asarray(counts, dtype=float), np.asarray(sizes, dtype=float)
     columns = np.stack([np.full_like(x, 2.0), m + 1.0, m * x], axis=1)

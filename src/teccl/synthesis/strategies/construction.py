@@ -27,8 +27,8 @@ class Construction:
     def attempts(self, search: Search) -> Iterator[None]:
         """Construct with more and more chunks."""
         for count in ladder(search, search.features.offer_work):
-            # What constructions take is known only afterwards: half is left for whoever comes next.
-            if search.incumbents and 2 * search.budget.left < search.budget.total:
+            # What constructions take is known only afterwards: some is left for whoever comes next.
+            if search.incumbents and search.budget.left <= 2 * search.budget.polish:
                 return
             search.budget.spend(search.features.offer_work(count))
             problem = search.request.problem(count)
