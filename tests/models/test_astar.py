@@ -243,8 +243,8 @@ def test_a_time_limit_keeps_what_was_found_and_completes_it(warm_start):
         time_limit="50ms",
         warm_start=warm_start,
     )
-    # A start may turn out to be optimal before the limit.
-    assert result.status in {Status.TIME_LIMIT, *([Status.OPTIMAL] if warm_start else [])}
+    # What there is when the limit is reached may meet the bound.
+    assert result.status in {Status.TIME_LIMIT, Status.OPTIMAL}
     assert result.verified
     assert result.method == "astar"
 
