@@ -41,7 +41,7 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
     # Of several tenants' plans that end together one may serve the important tenant sooner.
     tied = len(instance.problem.demand.tenants) > 1
     serving = [c for c in CONSTRUCTIONS if c.serves(instance)]
-    serving.sort(key=lambda construction: sum(goal.behind.get(construction.name, [])[-1:]))
+    serving.sort(key=lambda construction: goal.last_behind(construction.name))
     for place, construction in enumerate(serving):
         left, work = goal.allowance - goal.spent, construction.work(instance)
         share = max(left // (len(serving) - place), 2 * work)

@@ -44,6 +44,11 @@ class Goal:
         is_left = self.spent + work <= self.allowance
         return is_left and finish > self.target * (1 + self.price * work)
 
+    def last_behind(self, name: str) -> float:
+        """How far behind the best one a construction was the last time; zero if it is new."""
+        known = self.behind.get(name)
+        return known[-1] if known else 0.0
+
     def is_worth_again(self, name: str, finish: int, work: int) -> bool:
         """Whether a construction is worth so much work: the more, the less it was behind before.
 
@@ -52,7 +57,7 @@ class Goal:
         known = self.behind.get(name, [])
         if len(known) > 1 and known[-1] > max(known[-2], VARIANT_GAP):
             return False
-        doubts = 1 + sum(known[-1:]) / VARIANT_GAP
+        doubts = 1 + self.last_behind(name) / VARIANT_GAP
         least = self.target * (1 + self.price * doubts * work)
         return finish > least and self.is_worth(finish, work)
 

@@ -66,8 +66,8 @@ class _Laying(NamedTuple):
 # Found by trial: aiming below the bound takes up trees again that are good enough already, and
 # long trees fill and empty the pipeline slowly, but may be what it takes to balance the links.
 DIRECT_LAYINGS = (_Laying(0.1), _Laying(1e-6))
-SWITCHED_LAYINGS = (_Laying(0.3, 60.0, 0.97, 1.2), _Laying(0.3, 60.0, 0.99, 1.2))
 LONG_LAYING = _Laying(0.3, 60.0, 0.98)
+SWITCHED_LAYINGS = tuple(LONG_LAYING._replace(aim=aim, stretch=1.2) for aim in (0.97, 0.99))
 # A gap with which no further trees are scheduled.
 GOOD_GAP = 0.023
 # Load above the bound with which other trees are laid instead, through switches.
@@ -76,7 +76,7 @@ BALANCED = 1.03
 LAYING_WORK = 12_000_000
 PASSES = (8, 40)
 # How trees are laid in which no passage serves several outputs, those that go back out otherwise.
-ACROSS = {False: _Laying(0.3, 60.0, 0.98), True: _Laying(30.0, 200.0, 0.98, passes=3, enough=1.007)}
+ACROSS = {False: LONG_LAYING, True: _Laying(30.0, 200.0, 0.98, passes=3, enough=1.007)}
 # How they are laid too where such a share of the members are slow, which hang near the roots then.
 FEW_SLOW = 0.125
 SHORT_ACROSS = ACROSS[True]._replace(length_weight=300.0)

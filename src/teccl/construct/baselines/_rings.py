@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -34,10 +35,12 @@ class Ring(NamedTuple):
     through_gpus: bool
 
 
+@lru_cache(maxsize=8)
 def widest_ring(topology: Topology, members: tuple[int, ...]) -> Ring | None:
     """Find a ring with the largest smallest bandwidth, or None if none was found.
 
-    The search is a heuristic with a fixed budget of work; on small networks it is exhaustive.
+    The search is a heuristic with a fixed budget of work; on small networks it is exhaustive. What
+    it finds is kept, because numbers of chunks do not change it.
     """
     for through_gpus in (False, True):
         ring = _Search(topology, members, through_gpus=through_gpus).widest()

@@ -5,7 +5,6 @@ switches or, where no ring exists without, a way through GPUs that take no part.
 """
 
 from collections.abc import Iterator
-from functools import lru_cache
 
 from teccl.construct.baselines._common import (
     Team,
@@ -20,7 +19,6 @@ from teccl.construct.booking import Booking
 from teccl.demand import Collective
 from teccl.problem import Problem
 from teccl.schedule.model import SendArray
-from teccl.topology import Topology
 
 COLLECTIVES = (
     Collective.ALLGATHER,
@@ -38,7 +36,7 @@ Step = tuple[int, int, int, bool]
 def refusal(problem: Problem) -> str | None:
     """Return what the method cannot do for a problem, or None."""
     reason = refuse_options(problem, COLLECTIVES)
-    if reason is None and _find_ring(problem.topology, team_of(problem).nodes) is None:
+    if reason is None and widest_ring(problem.topology, team_of(problem).nodes) is None:
         reason = f"finds no ring through the {problem.num_gpus} members"
     return reason
 
@@ -46,19 +44,13 @@ def refusal(problem: Problem) -> str | None:
 def build(problem: Problem) -> SendArray:
     """Schedule an AllGather, ReduceScatter, AllReduce, Broadcast or Reduce."""
     team = team_of(problem)
-    ring = _find_ring(problem.topology, team.nodes)
+    ring = widest_ring(problem.topology, team.nodes)
     assert ring is not None, "a problem without a ring is refused"
     routes = _routes(problem, ring)
     booking = Booking(problem)
     for piece, block, place, reduce in _steps(problem, team, ring):
         booking.carry(team.pieces[piece][block], routes[place], reduce=reduce)
     return booking.sends()
-
-
-@lru_cache(maxsize=8)
-def _find_ring(topology: Topology, members: tuple[int, ...]) -> Ring | None:
-    """Return the widest ring; finding it is most of the work and chunk counts do not change it."""
-    return widest_ring(topology, members)
 
 
 def _routes(problem: Problem, ring: Ring) -> list[tuple[int, ...]]:
