@@ -381,6 +381,15 @@ def test_links_of_a_card_follow_their_profiles_together():
     assert physical_us(task(topology, wants(((0,), (1,)), ((0,), (2,))))) == 5
 
 
+def test_ports_that_fall_are_looked_at():
+    """Of ten GPUs that are alike at first, the one whose link falls receives last."""
+    names = " ".join(f"g{i}" for i in range(10))
+    links = ", ".join(f"g0>s 9, s>g{i} 1" if i == 1 else f"s>g{i} 1" for i in range(1, 10))
+    topology = with_profile(net(f"{names} | s", links), "s>g7", (1, "1/10"))
+    chunks = [((0,), (i,)) for i in range(1, 10)] * 2
+    assert physical_us(task(topology, wants(*chunks))) > 10
+
+
 def test_a_falling_link_of_a_ring():
     """One GPU's two inputs carry 50 GB/s each, one of them 10 GB/s after 5 us: 3 MB in 47.2 us."""
     fallen = [(5, 10)]

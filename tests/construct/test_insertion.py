@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.construct.networks import random_problem
 from tests.construct.small import make_instance, verified
+from tests.construct.test_ways import fabric
 
 from teccl.construct.insertion import estimated_work, inserted_plans, refusal
 from teccl.construct.instance import Instance
@@ -129,3 +130,10 @@ def test_sums_on_hyper_edges_are_not_turned_round() -> None:
     star = make_instance("star:gpus=4", "reducescatter", switch=SwitchMode.HYPER_EDGE)
     assert refusal(star) is not None
     assert refusal(make_instance("star:gpus=4", "reducescatter")) is None
+
+
+def test_branches_of_a_passage_meet_nowhere() -> None:
+    """In a fabric with several ways a copying passage stays a tree while it grows."""
+    instance = make_instance(fabric(), Demand.collective("allgather", size="16MB"), num_chunks=2)
+    for plan in inserted_plans(instance, target=0, seed=0, budget=10**7):
+        verified(instance, plan)

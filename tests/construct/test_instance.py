@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from tests.construct.small import SWITCHED_PAIR, make_instance
 
-from teccl.construct import instance as instance_module
-from teccl.demand import Demand
+from teccl.construct.instance import in_own_time
 from teccl.demand.files import demand_from_dict
 from teccl.problem import SwitchMode, Transit
 
@@ -86,7 +85,7 @@ def test_each_size_has_its_times() -> None:
     assert full.problem.chunks.sizes == (2000, 500)
     assert set(full.hold.tolist()) == {2 * US}
     rows = np.array([[chunk, 0, 0, chunk, 0] for chunk in range(2)])
-    timed, own = instance_module.in_own_time(full, rows)
+    timed, own = in_own_time(full, rows)
     assert timed.routes.res_hold[own[:, 1]].tolist() == [2 * US, US // 2]
 
 
@@ -95,46 +94,3 @@ def test_ready_times_are_rounded_up_to_epochs() -> None:
     demand = demand_from_dict({"collective": "allgather", "size": "2KB", "ready": {"1": "1.2us"}})
     assert make_instance(SWITCHED_PAIR, demand, epoch="1us").ready.tolist() == [[0, 2, 0]]
     assert make_instance(SWITCHED_PAIR, demand).ready.tolist() == [[0, 1_200_000, 0]]
-
-
-def chain(*, bridge: bool) -> dict[str, Any]:
-    """Two GPUs on each of two linked switches; with `bridge` also a direct link across."""
-    nodes = [{"name": f"g{i}"} for i in range(4)]
-    nodes += [{"name": f"s{i}", "kind": "switch"} for i in range(2)]
-    ends = [("g0", "s0"), ("g1", "s0"), ("g2", "s1"), ("g3", "s1"), ("s0", "s1")]
-    ends += [("g1", "g2")] if bridge else []
-    return {
-        "nodes": nodes,
-        "links": [
-            {"src": a, "dst": b, "bandwidth": "1GB/s", "bidirectional": True} for a, b in ends
-        ],
-    }
-
-
-@pytest.mark.parametrize(("bridge", "longest"), [(False, 3), (True, 2)])
-def test_long_ways_only_where_they_are_needed(
-    bridge: bool, longest: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Beyond their limit, passages through several switches remain only if GPUs need them."""
-    monkeypatch.setattr(instance_module, "LONG_ROUTES", 0)
-    ways = make_instance(chain(bridge=bridge), "allgather", "4KB").routes.ways()
-    assert max(len(way) for way in ways) == longest
-
-
-def test_few_long_ways_are_listed() -> None:
-    """While there are few of them, passages through several switches are there to choose."""
-    routes = make_instance(chain(bridge=True), "allgather", "4KB").routes
-    across = {(int(a), int(b)) for a, b in zip(routes.src, routes.dst, strict=True)}
-    assert across == {(a, b) for a in range(4) for b in range(4) if a != b}
-
-
-def test_passages_are_shortest_and_distinct() -> None:
-    """In a fat tree each pair of GPUs has passages of one length, all different."""
-    routes = make_instance("fat-tree:k=4", Demand.collective("allgather", size="1MB")).routes
-    ways = routes.ways()
-    assert len(set(ways)) == len(ways)
-    hops = np.diff(routes.link_start)
-    for source in np.unique(routes.src)[:4]:
-        for target in np.unique(routes.dst)[:4]:
-            pair = (routes.src == source) & (routes.dst == target)
-            assert len(np.unique(hops[pair])) <= 1

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from teccl.bounds.cuts import Cut
 from teccl.bounds.lengths import flow_prices
 from teccl.bounds.network import Network, all_distances
-from teccl.bounds.windows import FAR
+from teccl.bounds.windows import FAR, carried
 from teccl.problem import Problem
 from teccl.topology import Topology
 from teccl.topology.clusters import partings
@@ -53,7 +53,7 @@ def representatives(network: Network) -> list[int]:
     near = np.where(network.distance < FAR, network.distance, 0)
     far = near.max(axis=0) + near.max(axis=1)
     enters, leaves = _amounts(network)
-    rates = np.array([float(rate) for rate in network.rate])
+    rates = _speeds(network)
     inward = np.bincount(topology.link_dst, rates, minlength=topology.num_nodes)
     outward = np.bincount(topology.link_src, rates, minlength=topology.num_nodes)
     alike: dict[tuple[float, ...], list[int]] = {}
@@ -97,7 +97,7 @@ def _clusters(network: Network, *, narrow: bool) -> Iterator[Cut]:
     """Into and out of every cluster, other switches placed where the cut is narrowest."""
     problem = network.problem
     topology = problem.topology
-    speeds, amounts = _speeds(topology), _amounts(network)
+    speeds, amounts = _speeds(network), _amounts(network)
     alike: Counter[tuple[float, ...]] = Counter()
     for label in partings(topology):
         for number in np.unique(label[topology.gpus][label[topology.gpus] >= 0]).tolist():
@@ -113,9 +113,9 @@ def _clusters(network: Network, *, narrow: bool) -> Iterator[Cut]:
             yield Cut(~members, f"the nodes beside {name}")
             if not narrow or not topology.num_switches:
                 continue
-            into = _narrowest(problem, sources=~members, sinks=members)
+            into = _narrowest(problem, speeds, sources=~members, sinks=members)
             yield Cut(into, f"{name} and its switches")
-            away = _narrowest(problem, sources=members, sinks=~members)
+            away = _narrowest(problem, speeds, sources=members, sinks=~members)
             yield Cut(away, f"the nodes beside {name}")
 
 
@@ -129,8 +129,18 @@ def _cluster_name(topology: Topology, members: npt.NDArray[np.bool_]) -> str:
     return f"the {len(inside)} gpus around {topology.nodes[int(inside[0])].name}"
 
 
-def _speeds(topology: Topology) -> npt.NDArray[np.float64]:
-    return np.array(topology.each_link(lambda link: float(topology.rate(link))))
+def _speeds(network: Network) -> FloatArray:
+    """Bytes per picosecond of each link, on average for as long as ports take at their best."""
+    topology = network.problem.topology
+    best = np.array([float(rate) for rate in network.rate])
+    if not topology.has_profiles:
+        return best
+    times = [0.0]
+    for amount, end in zip(_amounts(network), (topology.link_dst, topology.link_src), strict=True):
+        port = np.bincount(end, best, minlength=topology.num_nodes)
+        times += (amount[port > 0] / port[port > 0]).tolist()
+    until = 1 + int(max(times))
+    return np.array([float(carried(steps, 0, until)) / until for steps in network.steps])
 
 
 def _narrow(network: Network, nodes: list[int]) -> Iterator[Cut]:
@@ -141,14 +151,15 @@ def _narrow(network: Network, nodes: list[int]) -> Iterator[Cut]:
         return
     everyone = np.zeros(topology.num_nodes, dtype=bool)
     everyone[topology.gpus] = True
+    rates = _speeds(network)
     for node in nodes:
-        inside = _ratio_cut(problem, node, inward=True)
+        inside = _ratio_cut(problem, node, rates, inward=True)
         if inside is not None:
             yield Cut(
                 inside,
                 f"the {int((inside & everyone).sum())} gpus around {topology.nodes[node].name}",
             )
-        inside = _ratio_cut(problem, node, inward=False)
+        inside = _ratio_cut(problem, node, rates, inward=False)
         if inside is not None:
             yield Cut(
                 inside,
@@ -176,7 +187,9 @@ def _priced(network: Network) -> Iterator[Cut]:
             yield Cut(inside, f"the {len(members)} gpus around {first}")
 
 
-def _ratio_cut(problem: Problem, node: int, *, inward: bool) -> npt.NDArray[np.bool_] | None:
+def _ratio_cut(
+    problem: Problem, node: int, rates: FloatArray, *, inward: bool
+) -> npt.NDArray[np.bool_] | None:
     """The set around a GPU with the most data to exchange per capacity (Dinkelbach's method).
 
     Every other GPU supplies one unit; the cut that limits the common rate at which all of it can
@@ -184,7 +197,6 @@ def _ratio_cut(problem: Problem, node: int, *, inward: bool) -> npt.NDArray[np.b
     """
     topology = problem.topology
     n = topology.num_nodes
-    rates = _speeds(topology)
     scale = 2.0**24 / rates.max()
     supply = rates.sum() / max(1, topology.num_gpus - 1)
     inside = None
@@ -230,12 +242,15 @@ def _supply_cut(
 
 
 def _narrowest(
-    problem: Problem, *, sources: npt.NDArray[np.bool_], sinks: npt.NDArray[np.bool_]
+    problem: Problem,
+    rates: FloatArray,
+    *,
+    sources: npt.NDArray[np.bool_],
+    sinks: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.bool_]:
     """Mask of B for the narrowest cut between the GPUs of two masks; switches may move."""
     topology = problem.topology
     n = topology.num_nodes
-    rates = _speeds(topology)
     capacity = rates * (2.0**24 / rates.max())
     gpus = np.zeros(n, dtype=bool)
     gpus[topology.gpus] = True

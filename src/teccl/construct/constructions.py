@@ -62,6 +62,9 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
             goal.spent += part.spent
     for name, finish in best.items():
         goal.behind.setdefault(name, []).append(finish / max(1, least) - 1)
+    # What was left out has another chance the next time: with more chunks it may come nearer.
+    for name in goal.behind.keys() - best.keys():
+        del goal.behind[name][:-1]
 
 
 def _inserts(instance: Instance) -> bool:

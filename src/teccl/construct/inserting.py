@@ -151,11 +151,14 @@ def _look_again(net, table, labels, rows, job, size, node, goal, stamp, work):
 
 
 @inner
-def _is_current(net, table, nodes, size, node, stamp, work):
+def _is_current(net, table, nodes, rows, job, size, node, stamp, work):
     """Whether a node's way is still as it was found."""
     label = nodes[node]
     if label.stamp == stamp:
         return True
+    # The passage that a branch joins may have grown another one that is in its way.
+    if label.head >= 0 and _common_links(net, rows, job, label.via, label.head) != label.shared:
+        return False
     if not is_free(net, table, label.via, label.shared, size, label.begin, work):
         return False
     label.stamp = stamp
@@ -208,7 +211,7 @@ def _from_holders(net, jobs, table, labels, rows, job, goal, blink, random, work
 
 
 @inner
-def _way_to(net, table, nodes, size, node, way, stamp, work):
+def _way_to(net, table, nodes, rows, job, size, node, way, stamp, work):
     """List the nodes from one back to the first that no holder reaches; returns how many.
 
     None if something on the way has become later since it was found.
@@ -216,7 +219,7 @@ def _way_to(net, table, nodes, size, node, way, stamp, work):
     count = 0
     while nodes[node].state != HOLDER:
         way[count] = node
-        if not _is_current(net, table, nodes, size, node, stamp, work):
+        if not _is_current(net, table, nodes, rows, job, size, node, stamp, work):
             return 0
         # A relay may have been reached anew since, and then later.
         if count > 0 and nodes[node].arrival > nodes[way[count - 1]].begin:
@@ -260,13 +263,13 @@ def insert(net, jobs, table, labels, rows, job, blink, random, work):
             blink, is_again = False, True
             continue
         node = nodes[0].heap
-        if not _is_current(net, table, nodes, size, node, stamp, work):
+        if not _is_current(net, table, nodes, rows, job, size, node, stamp, work):
             _look_again(net, table, labels, rows, job, size, node, goal, stamp, work)
         elif not nodes[node].wanted:
             close_node(nodes, node, PASSED)
             _leave(net, table, nodes, size, node, goal, stamp, blink, random, work)
         else:
-            count = _way_to(net, table, nodes, size, node, way, stamp, work)
+            count = _way_to(net, table, nodes, rows, job, size, node, way, stamp, work)
             is_again = count == 0
             if is_again:
                 continue

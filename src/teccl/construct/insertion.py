@@ -258,17 +258,41 @@ def inserted_plans(
 
 
 def _passes(shop: Workshop, alone: IntArray, seed: int) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield orders of jobs and prices of resources: the longest when alone first.
+    """Yield orders of jobs and prices of resources.
 
-    A resource that was full in the pass before costs as much as the time for which it is held, or
+    The longest when alone come first, or those of the fullest port; what was better is kept. A
+    resource that was full in the pass before costs as much as the time for which it is held, or
     several times that, others less in proportion.
     """
     generator = np.random.Generator(np.random.PCG64(seed))
-    yield np.lexsort((_turns(shop), -alone)), np.zeros(len(shop.net.limit))
+    turns = _turns(shop)
+    found: list[tuple[int, int, IntArray | FloatArray]] = []
+    for urgency in (alone, _port_loads(shop)):
+        yield np.lexsort((turns, -urgency)), np.zeros(len(shop.net.limit))
+        found.append((shop.finish, len(found), urgency))
+    urgency = min(found)[-1]
     for weight in PRICES:
         load = shop.loads()
-        order = np.lexsort((generator.permutation(len(alone)), -alone))
+        order = np.lexsort((generator.permutation(len(alone)), -urgency))
         yield order, weight * load / max(1.0, load.max(initial=0.0))
+
+
+def _port_loads(shop: Workshop) -> FloatArray:
+    """Time for which all that leaves a job's source, or reaches who wants it, fills their links."""
+    topology, jobs = shop.instance.problem.topology, shop.jobs
+    size = np.array(shop.instance.problem.chunks.sizes, dtype=float)[jobs.job["size_index"][:-1]]
+    rate = np.array(topology.each_link(lambda link: float(topology.rate(link))))
+    urgency = np.zeros(len(size))
+    for link_end, first, node in (
+        (topology.link_src, jobs.job["source"], jobs.source["node"]),
+        (topology.link_dst, jobs.job["want"], jobs.want),
+    ):
+        job = np.repeat(np.arange(len(size)), np.diff(first))
+        count = topology.num_nodes
+        whole = np.maximum(np.bincount(link_end, rate, minlength=count), 1.0)
+        load = np.bincount(node, size[job], minlength=count) / whole
+        np.maximum.at(urgency, job, load[node])
+    return urgency
 
 
 def _turns(shop: Workshop) -> IntArray:

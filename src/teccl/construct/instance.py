@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl._graphs import strong_components
-from teccl.construct.params import LONG_ROUTES, NEVER, PARALLEL_WAYS
+from teccl.construct.ways import connect_all, ways_of
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
@@ -112,7 +112,7 @@ class Instance:
             shared = [grid.shared_epochs(name)[1] for name in topology.shared]
             slots = np.concatenate([grid.capacity, np.array(shared, dtype=np.int64)])
             ready = _ready_epochs(problem, grid)
-        ways = ways or _possible(problem, _switch_ways(problem))
+        ways = ways or ways_of(problem)
         start = _starts([len(way) for way in ways])
         links = np.fromiter(chain.from_iterable(ways), dtype=np.int64, count=int(start[-1]))
         timing = _Timing(problem, grid, hold[links], latency[links])
@@ -169,7 +169,7 @@ def without_long_ways(instance: Instance) -> Instance:
     """Return the instance without passages through several switches, where it can do without."""
     ways = instance.routes.ways()
     short = [way for way in ways if len(way) <= 2]
-    if len(short) == len(ways) or not _strongly_connected(instance.problem, short):
+    if len(short) == len(ways) or not connect_all(instance.problem.topology, short):
         return instance
     return Instance.build(instance.problem, instance.grid, ways=short)
 
@@ -202,108 +202,6 @@ def _ready_epochs(problem: Problem, grid: TimeGrid) -> IntArray:
         for rank, time in tenant.ready.items():
             table[t, problem.topology.gpus[rank]] = grid.ready_epoch(time)
     return table
-
-
-def _switch_ways(problem: Problem) -> list[tuple[int, ...]]:
-    """List the links of every passage from GPU to GPU, direct links first."""
-    topology = problem.topology
-    is_switch = topology.is_switch
-    direct: list[tuple[int, ...]] = [
-        (e,) for e in range(topology.num_links) if not _touches_switch(problem, e, is_switch)
-    ]
-    if topology.num_switches == 0:
-        return direct
-    out: list[list[int]] = [[] for _ in range(topology.num_nodes)]
-    for e, src in enumerate(topology.link_src):
-        out[src].append(e)
-    first = [
-        e
-        for e in range(topology.num_links)
-        if is_switch[topology.link_dst[e]] and not is_switch[topology.link_src[e]]
-    ]
-    short = [way for e in first for way in _ways_from(problem, out, e, is_switch, depth=1)]
-    if not (is_switch[topology.link_src] & is_switch[topology.link_dst]).any():
-        return direct + short
-    budget = LONG_ROUTES if _strongly_connected(problem, direct + short) else NEVER
-    long: list[tuple[int, ...]] = []
-    for e in first:
-        long += [w for w in _ways_from(problem, out, e, is_switch, depth=None) if len(w) > 2]
-        if len(long) > budget:
-            return direct + short
-    return direct + short + long
-
-
-def _possible(problem: Problem, ways: list[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """Leave out circuits that would hold a shared capacity twice at once."""
-    circuits = problem.transit is Transit.CUT_THROUGH or problem.switch is SwitchMode.HYPER_EDGE
-    if not circuits or not problem.topology.shared:
-        return ways
-    links = problem.topology.links
-    names = [[name for e in way for name in links[e].shares] for way in ways]
-    return [way for way, held in zip(ways, names, strict=True) if len(held) == len(set(held))]
-
-
-def _touches_switch(problem: Problem, link: int, is_switch: npt.NDArray[np.bool_]) -> bool:
-    topology = problem.topology
-    return bool(is_switch[topology.link_src[link]] or is_switch[topology.link_dst[link]])
-
-
-def _ways_from(
-    problem: Problem,
-    out: Sequence[Sequence[int]],
-    first: int,
-    is_switch: npt.NDArray[np.bool_],
-    depth: int | None,
-) -> list[tuple[int, ...]]:
-    """List the shortest passages that begin with a link, to every GPU they reach.
-
-    With `depth` one only the first switch is crossed.
-    """
-    topology = problem.topology
-    source = int(topology.link_src[first])
-    ways: dict[int, list[tuple[int, ...]]] = {}
-    frontier: list[tuple[int, ...]] = [(first,)]
-    entered = {int(topology.link_dst[first])}
-    switches = 1
-    while frontier and (depth is None or switches <= depth):
-        found: dict[int, list[tuple[int, ...]]] = {}
-        for way in frontier:
-            for e in out[topology.link_dst[way[-1]]]:
-                node = int(topology.link_dst[e])
-                if node != source and node not in entered and node not in ways:
-                    found.setdefault(node, []).append((*way, e))
-        frontier = []
-        for node, options in found.items():
-            # Different sources should prefer different spines among equal ways. Where all are kept
-            # up to a switch their order must stay: turned again behind it, some would never lead.
-            turns = len(options) > PARALLEL_WAYS or not is_switch[node]
-            kept = _spread(options, source if turns else 0)
-            if is_switch[node]:
-                entered.add(node)
-                frontier += kept
-            else:
-                ways[node] = kept
-        switches += 1
-    return [way for node in sorted(ways) for way in ways[node]]
-
-
-def _spread(options: list[tuple[int, ...]], turn: int) -> list[tuple[int, ...]]:
-    """Keep a few ways far from each other in a list, whose neighbours share most of their links."""
-    count = len(options)
-    kept = min(count, PARALLEL_WAYS)
-    return [options[(turn + i * count // kept) % count] for i in range(kept)]
-
-
-def _strongly_connected(problem: Problem, ways: Sequence[tuple[int, ...]]) -> bool:
-    """Whether ways lead from each GPU to each other one, but for those that have no link at all."""
-    topology = problem.topology
-    linked = np.isin(topology.gpus, topology.link_src) | np.isin(topology.gpus, topology.link_dst)
-    gpus = topology.gpus[linked]
-    rank = np.full(topology.num_nodes, -1)
-    rank[gpus] = np.arange(len(gpus))
-    src = rank[[topology.link_src[way[0]] for way in ways]]
-    dst = rank[[topology.link_dst[way[-1]] for way in ways]]
-    return not strong_components(len(gpus), src, dst).any()
 
 
 class _Timing:
