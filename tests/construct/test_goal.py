@@ -1,5 +1,7 @@
 """Goals: what a construction is worth after what it did before."""
 
+from dataclasses import replace
+
 from teccl.construct.goal import Goal
 
 # At 100 units a gap of a tenth is worth all of them.
@@ -26,3 +28,13 @@ def test_what_falls_back_is_not_tried_again():
     """Twice behind, the second time farther, ends it; coming nearer does not."""
     assert not goal_after(0.1, 0.2).is_worth_again("x", FINISH, 1)
     assert goal_after(0.2, 0.1).is_worth_again("x", FINISH, 1)
+
+
+def test_the_same_again_is_no_more() -> None:
+    """With as much work as before a construction would do the same, unless the target differs."""
+    goal = Goal(target=5, allowance=10)
+    assert goal.is_more("ring", 4)
+    assert not goal.is_more("ring", 4)
+    assert replace(goal, allowance=11).is_more("ring", 4)
+    assert replace(goal, target=6).is_more("ring", 4)
+    assert goal.is_more("ring", 8)

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from teccl.construct.cluster_trees import cluster_tree_plans, cluster_tree_work
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicasts import greedy_work, multicast_plans
@@ -48,6 +49,8 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
         part = replace(goal, allowance=share, spent=0)
         name = construction.name
         if least < NEVER and not tied and not part.is_worth_again(name, least, work):
+            continue
+        if not part.is_more(name, instance.problem.num_chunks):
             continue
         best[name] = NEVER
         try:
@@ -165,6 +168,7 @@ CONSTRUCTIONS = [
     Construction("reversed multicast", _reduces, greedy_work, reduction_plans),
     Construction("ring of clusters", _spans_trees, routing_work, cluster_ring_plans),
     Construction("widest ring", _spans_trees, routing_work, widest_ring_plans),
+    Construction("cluster trees", _spans_trees, cluster_tree_work, cluster_tree_plans),
     Construction("route first", _is_free, routing_work, routed_plans),
     Construction("separate copies", _lacks_copies, routing_work, separate_plans),
     Construction("insertion", _inserts, insertion_work, insertion_plans),

@@ -27,6 +27,8 @@ class Goal:
         Units so far.
     behind
         How far behind the best one each construction was, one attempt after another.
+    shares
+        Units that each construction has had for each number of chunks and target.
     """
 
     target: int = 0
@@ -36,6 +38,7 @@ class Goal:
     checkpoint: Callable[[], None] = lambda: None
     spent: int = 0
     behind: dict[str, list[float]] = field(default_factory=dict)
+    shares: dict[tuple[str, int, int], int] = field(default_factory=dict)
 
     def is_worth(self, finish: int, work: int) -> bool:
         """Whether so much work is left and worth trying after a finish; after none any is."""
@@ -60,6 +63,13 @@ class Goal:
         doubts = 1 + self.last_behind(name) / VARIANT_GAP
         least = self.target * (1 + self.price * doubts * work)
         return finish > least and self.is_worth(finish, work)
+
+    def is_more(self, name: str, num_chunks: int) -> bool:
+        """Whether a construction may do more than before; with no more it would do the same."""
+        key = name, num_chunks, self.target
+        had = self.shares.get(key, -1)
+        self.shares[key] = max(had, self.allowance)
+        return self.allowance > had
 
     def begin(self, work: int) -> None:
         """Count a run of so much work."""

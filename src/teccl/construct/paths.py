@@ -77,7 +77,24 @@ def _direct_paths(
     deliveries: tuple[IntArray, IntArray, IntArray],
     weights: tuple[float, float, float, int, int],
 ) -> Paths | None:
-    """Choose a route for every delivery, without relays; None where that overloads something.
+    """Choose a route for every delivery, without relays; None where that overloads something."""
+    chunk, source, destination = deliveries
+    route, peak = straight_routes(instance, books, source, destination, weights)
+    if peak > weights[1] * (1 + DIRECT_TOLERANCE):
+        return None
+    return Paths(chunk=chunk, start=np.arange(len(chunk) + 1), route=route)
+
+
+def straight_routes(
+    instance: Instance,
+    books: Books,
+    source: IntArray,
+    destination: IntArray,
+    weights: tuple[float, float, float, int, int],
+) -> tuple[IntArray, float]:
+    """Choose one of the routes between each two GPUs so that the fullest resource is least full.
+
+    Returns the routes and the load of that resource, infinite where two GPUs have no route.
 
     Parameters
     ----------
@@ -86,17 +103,14 @@ def _direct_paths(
     """
     from teccl.construct.wayfinding import choose_routes
 
-    chunk, source, destination = deliveries
     routes, num_nodes = instance.routes, instance.problem.topology.num_nodes
     ends = routes.src * num_nodes + routes.dst
     by_ends = np.argsort(ends, kind="stable")
     wanted = source * num_nodes + destination
     begin, end = (np.searchsorted(ends[by_ends], wanted, side) for side in ("left", "right"))
     if (begin == end).any():
-        return None
+        return np.full(len(source), -1), np.inf
     option = by_ends[concatenated_ranges(begin, end)]
     option_start = np.concatenate([[0], np.cumsum(end - begin)])
     route, peak = choose_routes(option_start, option, books.routes, books.slots, *weights)
-    if peak > weights[1] * (1 + DIRECT_TOLERANCE):
-        return None
-    return Paths(chunk=chunk, start=np.arange(len(chunk) + 1), route=route)
+    return route, peak

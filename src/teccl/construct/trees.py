@@ -51,7 +51,7 @@ def laid_plan(
     join = join and may_join(instance)
     weights = (length_weight, target, steepness, passes, seed, stretch)
     parts = []
-    kinds = _kinds(instance.problem)
+    kinds = kinds_of(instance.problem)
     if kinds is None:
         return None
     for kind in kinds:
@@ -59,7 +59,7 @@ def laid_plan(
         if part is None:
             return None
         parts.append(part)
-    plan = _joined(parts)
+    plan = all_parts(parts)
     return with_passages(instance, plan) if join else plan
 
 
@@ -83,15 +83,15 @@ def plan_across(
     """
     weights = (length_weight, target, steepness, passes, seed, enough)
     parts = []
-    for kind in _kinds(instance.problem) or ():
+    for kind in kinds_of(instance.problem) or ():
         part = _laid_across(instance, kind, weights, patience, urgent)
         if part is None:
             return None
         parts.append(part)
-    return _joined(parts) if parts else None
+    return all_parts(parts) if parts else None
 
 
-class _Kind(NamedTuple):
+class Kind(NamedTuple):
     """Chunks that get trees of one kind.
 
     `root` is where each tree begins or ends and `goal` the set of nodes it spans; `paired` adds a
@@ -105,7 +105,7 @@ class _Kind(NamedTuple):
     paired: bool = False
 
 
-def _kinds(problem: Problem) -> list[_Kind] | None:
+def kinds_of(problem: Problem) -> list[Kind] | None:
     """Return chunks by the trees they need; None where no place serves for making a sum."""
     table = problem.chunks
     copies = np.flatnonzero(~table.reduce)
@@ -123,10 +123,10 @@ def _kinds(problem: Problem) -> list[_Kind] | None:
     owners = np.array([sets[end][0] for end in table.source_set[copies].tolist()], dtype=np.int64)
     back = table.source_set[returning]
     kinds = (
-        _Kind(copies, owners, table.destination_set[copies], False),
-        _Kind(sums, makers, table.source_set[sums], True),
-        _Kind(sums[spread], makers[spread], ends[spread], False),
-        _Kind(returning, _by_turns(sets, back), back, True, True),
+        Kind(copies, owners, table.destination_set[copies], False),
+        Kind(sums, makers, table.source_set[sums], True),
+        Kind(sums[spread], makers[spread], ends[spread], False),
+        Kind(returning, _by_turns(sets, back), back, True, True),
     )
     return [kind for kind in kinds if len(kind.chunks)]
 
@@ -141,7 +141,7 @@ def _by_turns(sets: dict[int, list[int]], which: IntArray) -> IntArray:
 def _laid(
     instance: Instance,
     tables: Tables,
-    kind: _Kind,
+    kind: Kind,
     weights: tuple[float, float, float, int, int, float],
     *,
     join: bool,
@@ -183,12 +183,12 @@ def _laid(
     )
     if not np.isfinite(peak):
         return None
-    return _rows_of(kind, trees)
+    return tree_plan(kind, trees)
 
 
 def _laid_alone(
     instance: Instance,
-    kind: _Kind,
+    kind: Kind,
     weights: tuple[float, float, float, int, int, float],
 ) -> Plan | None:
     """Lay a path for each chunk that one node wants."""
@@ -212,7 +212,7 @@ def _laid_alone(
 
 def _laid_across(
     instance: Instance,
-    kind: _Kind,
+    kind: Kind,
     weights: tuple[float, float, float, int, int, float],
     patience: float,
     urgent: Sequence[int],
@@ -248,7 +248,7 @@ def _laid_across(
     if not np.isfinite(peak):
         return None
     # What is numbered by phase is a route of the instance all the same.
-    return _rows_of(kind, np.where(trees >= 0, trees % num_routes, -1))
+    return tree_plan(kind, np.where(trees >= 0, trees % num_routes, -1))
 
 
 def _goals(problem: Problem) -> npt.NDArray[np.bool_]:
@@ -259,9 +259,10 @@ def _goals(problem: Problem) -> npt.NDArray[np.bool_]:
     return goals
 
 
-def _rows_of(kind: _Kind, trees: IntArray) -> Plan:
+def tree_plan(kind: Kind, trees: IntArray) -> Plan:
+    """Return trees as a plan without times: a route into each node, by chunk and side."""
     inward = [True, False] if kind.paired else [kind.reduce]
-    return _joined(
+    return all_parts(
         [
             _tree_rows(kind.chunks, trees[:, side], reduce=combine)
             for side, combine in enumerate(inward)
@@ -275,7 +276,8 @@ def _tree_rows(chunks: IntArray, via: IntArray, *, reduce: bool) -> Plan:
     return Plan(rows=rows, reduce=np.full(len(rows), reduce))
 
 
-def _joined(parts: list[Plan]) -> Plan:
+def all_parts(parts: list[Plan]) -> Plan:
+    """Return several plans without times as one."""
     rows = np.concatenate([part.rows for part in parts])
     rows[:, 3] = np.arange(len(rows))
     masks = [np.zeros(len(p.rows), dtype=bool) if p.reduce is None else p.reduce for p in parts]

@@ -43,17 +43,24 @@ def ladder(search: Search, work: Callable[[int], int], *, most: int | None = Non
         # What was there before does not tell whether more chunks pay.
         found = NEVER if search.latest is None else search.latest
         if fastest is not None:
-            target = search.target or 0
-            worth = max(tolerance, search.budget.price * work(count)) * target
-            gains = fastest - found > max(worth, (fastest - target) / GAP_PART)
-            stale = 0 if gains else stale + 1
+            least = max(tolerance, search.budget.price * work(count))
+            if not _gains(search, fastest, found, least):
+                # The gap may be the bound's.
+                search.refine()
+            stale = 0 if _gains(search, fastest, found, least) else stale + 1
         fastest = found if fastest is None else min(fastest, found)
         count = min(2 * count, limit)
 
 
+def _gains(search: Search, before: int, after: int, least: float) -> bool:
+    """Whether a finish is earlier by a least part of the bound, and by a part of the gap."""
+    target = search.target or 0
+    return before - after > max(least * target, (before - target) / GAP_PART)
+
+
 def most_chunks(search: Search) -> int:
     """Most chunks that are tried: what the user says, else many, more where each takes long."""
-    return search.request.max_chunks or max(MANY_CHUNKS, finest(search, MOST_CHUNKS, part=1))
+    return search.request.max_chunks or max(MANY_CHUNKS, finest(search, MOST_CHUNKS))
 
 
 def finest(search: Search, most: int = MANY_CHUNKS, *, part: int = FINEST) -> int:

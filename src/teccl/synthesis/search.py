@@ -46,6 +46,8 @@ class Search:
         Whether bounds that take longer were looked for too.
     behind
         How far behind the best one each construction was, with each number of chunks.
+    shares
+        Units that each construction has had for each number of chunks and target.
     latest
         Length of the schedule that was offered last.
     note
@@ -63,6 +65,7 @@ class Search:
     incumbents: Incumbents = field(init=False)
     budget: Budget = field(init=False)
     behind: dict[str, list[float]] = field(init=False, default_factory=dict)
+    shares: dict[tuple[str, int, int], int] = field(init=False, default_factory=dict)
     latest: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:

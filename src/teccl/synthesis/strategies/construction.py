@@ -26,13 +26,21 @@ class Construction:
 
     def attempts(self, search: Search) -> Iterator[None]:
         """Construct with more and more chunks."""
-        for count in ladder(search, search.features.offer_work):
-            # What constructions take is known only afterwards: some is left for whoever comes next.
+        taken: dict[int, int] = {}
+
+        def work(count: int) -> int:
+            # What constructions take is known only afterwards; later ones leave out what is behind.
+            return max(search.features.offer_work(count), taken.get(count // 2, 0) // 2)
+
+        for count in ladder(search, work):
+            # Some is left for whoever comes next.
             if search.incumbents and search.budget.left <= 2 * search.budget.polish:
                 return
+            before = search.budget.spent
             search.budget.spend(search.features.offer_work(count))
             problem = search.request.problem(count)
             construct_one(search, problem, allowance=search.budget.glance)
+            taken[count] = search.budget.spent - before
             yield
 
 
@@ -55,6 +63,7 @@ def construct_one(search: Search, problem: Problem, *, allowance: int) -> None:
         seed=search.request.seed,
         checkpoint=search.checkpoint,
         behind=search.behind,
+        shares=search.shares,
     )
     pending = None
     try:

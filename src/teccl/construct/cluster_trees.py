@@ -1,0 +1,133 @@
+"""Cluster trees: into every cluster once, then on among its GPUs, each piece by other relays.
+
+A piece goes from its root to one GPU of every other cluster, which is a pod, then of every leaf of
+that pod, then to all of a leaf; sums come the same way back. Relays take turns, so that no GPU
+sends more than others. Where one root has all pieces, each of them first goes to another GPU.
+Trees are as shallow as can be, which counts where latencies do.
+"""
+
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+
+import numpy as np
+
+from teccl.construct.corridors import Books
+from teccl.construct.goal import Goal
+from teccl.construct.instance import Instance, IntArray
+from teccl.construct.params import NEVER, PASSES, PYTHON_UNITS, STEEPNESS, TIME_PRICE
+from teccl.construct.paths import straight_routes
+from teccl.construct.plan import Plan
+from teccl.construct.route_first import listed_plans, routing_work
+from teccl.construct.trees import Kind, all_parts, kinds_of, tree_plan
+from teccl.footprint import num_deliveries
+from teccl.problem import Problem
+from teccl.topology import Topology
+from teccl.topology.clusters import partings
+
+Edge = tuple[int, int]
+
+
+def cluster_tree_work(instance: Instance) -> int:
+    """Units of growing all trees, of choosing their routes and of scheduling them by one key."""
+    return PYTHON_UNITS * num_deliveries(instance.problem) + routing_work(instance)
+
+
+def cluster_tree_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield plans along such trees; nothing where two GPUs of one have no route."""
+    best = NEVER
+    for load, plan in sorted(_layings(instance, goal), key=itemgetter(0)):
+        if load >= best or not goal.is_worth(best, routing_work(instance)):
+            return
+        for listed in listed_plans(instance, plan, goal):
+            best = min(best, listed.finish)
+            yield listed
+
+
+def _layings(instance: Instance, goal: Goal) -> Iterator[tuple[float, Plan]]:
+    """Yield trees without times and the load of the fullest resource.
+
+    Few roots would have to send all of their pieces to many, unless they hand them over.
+    """
+    problem = instance.problem
+    kinds = kinds_of(problem) or []
+    few = any(len(set(k.root.tolist())) * 2 < len(problem.chunks.sets[k.goal[0]]) for k in kinds)
+    for hands_over in (False, True)[: 1 + few]:
+        goal.begin(PYTHON_UNITS * num_deliveries(problem))
+        trees, load = [], 0.0
+        for kind in kinds:
+            routes, peak = _laid(instance, kind, goal, hands_over=hands_over)
+            trees.append(tree_plan(kind, routes))
+            load += peak
+        if trees and np.isfinite(load):
+            yield load, all_parts(trees)
+
+
+def _nested(topology: Topology) -> list[list[int]]:
+    """Return ways to part all nodes, coarse ones first, each of which parts the one before."""
+    gpus, kept = topology.gpus, [np.zeros(topology.num_nodes, dtype=np.int64)]
+    for label in sorted(partings(topology), key=lambda label: len(np.unique(label[gpus]))):
+        finer, coarser = label[gpus], kept[-1][gpus]
+        both = np.unique(np.stack([coarser, finer]), axis=1).shape[1]
+        if both == len(np.unique(finer)) > len(np.unique(coarser)):
+            kept.append(label)
+    return [label.tolist() for label in kept[1:]]
+
+
+def _laid(
+    instance: Instance, kind: Kind, goal: Goal, *, hands_over: bool
+) -> tuple[IntArray, float]:
+    """Return the routes of one tree for each chunk, by side and node, and the highest load."""
+    tree, edges = _edges(instance.problem, kind, hands_over=hands_over)
+    near, far = np.array(edges, dtype=np.int64).reshape(-1, 2).T
+    sides = [True, False] if kind.paired else [kind.reduce]
+    books = Books.of(instance)
+    weights = (TIME_PRICE, float(max(1, goal.target)), STEEPNESS, PASSES, goal.seed)
+    trees = np.full((len(kind.chunks), len(sides), instance.problem.topology.num_nodes), -1)
+    load = 0.0
+    for side, inward in enumerate(sides):
+        ends = (far, near) if inward else (near, far)
+        trees[tree, side, far], peak = straight_routes(instance, books, *ends, weights)
+        load += peak
+    return trees, load
+
+
+def _edges(problem: Problem, kind: Kind, *, hands_over: bool) -> tuple[IntArray, list[Edge]]:
+    """Return the edges of all trees, away from their roots, and which tree each belongs to.
+
+    A root that hands over sends each of its pieces to one GPU, by turns, which goes on.
+    """
+    labels = _nested(problem.topology)
+    turns: dict[int, int] = {}
+    count: list[int] = []
+    edges: list[Edge] = []
+    for root, goal in zip(kind.root.tolist(), kind.goal.tolist(), strict=True):
+        others = [node for node in problem.chunks.sets[goal].tolist() if node != root]
+        turn = turns[root] = turns.get(root, -1) + 1
+        before, head = len(edges), root
+        if hands_over and others:
+            head = others[turn % len(others)]
+            edges.append((root, head))
+            others.remove(head)
+        _spread(head, others, labels, turn, edges)
+        count.append(len(edges) - before)
+    return np.repeat(np.arange(len(count)), count), edges
+
+
+def _spread(
+    head: int, others: list[int], labels: Sequence[list[int]], turn: int, edges: list[Edge]
+) -> None:
+    """Add edges from a GPU to one of each other cluster, and on from there to all of its GPUs."""
+    if not labels:
+        edges += [(head, node) for node in others]
+        return
+    groups: dict[int, list[int]] = {}
+    for node in others:
+        groups.setdefault(labels[0][node], []).append(node)
+    mine = groups.pop(labels[0][head], [])
+    # GPUs at the same place of their clusters pass on to each other, and take turns in that.
+    place = turn + sum(node < head for node in mine)
+    for group in groups.values():
+        relay = group[place % len(group)]
+        edges.append((head, relay))
+        _spread(relay, [n for n in group if n != relay], labels[1:], turn, edges)
+    _spread(head, mine, labels[1:], turn, edges)

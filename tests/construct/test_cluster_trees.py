@@ -1,0 +1,65 @@
+"""Cluster trees: every cluster is entered once by a piece, by relays that take turns."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from tests.construct.small import verified
+
+from teccl.construct.cluster_trees import cluster_tree_plans
+from teccl.construct.goal import Goal
+from teccl.construct.instance import Instance
+from teccl.construct.plan import Plan
+from teccl.demand import Demand
+from teccl.problem import Problem
+from teccl.topology import Topology
+
+
+def plans_on(preset: str, collective: str, *, chunks: int = 1) -> tuple[Instance, list[Plan]]:
+    """Return an instance and its plans along cluster trees."""
+    demand = Demand.collective(collective, size="1MB")
+    problem = Problem(topology=Topology.parse(preset), demand=demand, num_chunks=chunks)
+    instance = Instance.build(problem)
+    return instance, list(cluster_tree_plans(instance, Goal(allowance=10**7)))
+
+
+def crossings(instance: Instance, plan: Plan) -> Counter[int]:
+    """Return how many transfers of each chunk lead through several switches."""
+    hops = np.diff(instance.routes.link_start)[plan.rows[:, 1]]
+    return Counter(plan.rows[hops > 2, 0].tolist())
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reducescatter", "broadcast", "reduce"])
+def test_plans_are_right(collective: str) -> None:
+    """Whatever the collective, what comes out verifies."""
+    instance, plans = plans_on("fat-tree:k=4", collective, chunks=2)
+    assert plans
+    for plan in plans:
+        verified(instance, plan)
+
+
+def test_every_other_pod_is_entered_once() -> None:
+    """In a fat tree of four pods each chunk enters three of them, and a second edge in each."""
+    instance, plans = plans_on("fat-tree:k=4", "allgather")
+    assert set(crossings(instance, plans[0]).values()) == {3 + 4}
+
+
+def test_a_single_root_hands_its_pieces_over() -> None:
+    """Of a Broadcast in fifteen pieces the root sends each once, to all others in turns."""
+    instance, plans = plans_on("fat-tree:k=4", "broadcast", chunks=15)
+    routes, gpus = instance.routes, instance.problem.topology.gpus.tolist()
+    taken = plans[0].rows[:, 1]
+    first = taken[routes.src[taken] == gpus[0]]
+    assert sorted(routes.dst[first].tolist()) == gpus[1:]
+
+
+def test_relays_take_turns() -> None:
+    """Of a ReduceScatter no GPU sends more than another."""
+    instance, plans = plans_on("fat-tree:k=4", "reducescatter", chunks=2)
+    sent = Counter(instance.routes.src[plans[0].rows[:, 1]].tolist())
+    assert len(set(sent.values())) == 1
+
+
+def test_nothing_where_gpus_have_no_route() -> None:
+    """On a grid of direct links one GPU does not reach all others."""
+    assert plans_on("mesh:dims=3x3", "allgather")[1] == []
