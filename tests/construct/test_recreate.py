@@ -105,3 +105,12 @@ def test_slices_of_the_work_are_one_search(monkeypatch: pytest.MonkeyPatch) -> N
     assert whole.rows.tolist() == parts.rows.tolist()
     assert len(asked) >= 10
     assert recreate(made, plan, target=0, seed=3, budget=10**6, is_over=lambda: True) is plan
+
+
+def test_branches_keep_the_links_they_share() -> None:
+    """What is left of a copying passage through several switches is still one."""
+    instance = make_instance("dragonfly:groups=5,routers=2,gpus=2", "allgather", "64KB")
+    start = last_plan(instance, budget=1)
+    plan = recreate(instance, start, target=0, seed=0, budget=10**7)
+    verified(instance, plan)
+    assert plan.finish < start.finish

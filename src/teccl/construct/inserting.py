@@ -67,6 +67,21 @@ def _try_route(net, table, nodes, size, route, goal, stamp, work):
 
 
 @inner
+def common_start(net, one, other):
+    """Number of links with which two routes begin alike."""
+    first, last = net.route[0, one].hop, net.route[0, one + 1].hop
+    begin, end = net.route[0, other].hop, net.route[0, other + 1].hop
+    count = 0
+    while (
+        first + count < last
+        and begin + count < end
+        and net.hop[first + count].link == net.hop[begin + count].link
+    ):
+        count += 1
+    return count
+
+
+@inner
 def _common_links(net, rows, job, route, head):
     """Links that a route shares with a passage of the job from its start; 0 if it may not join.
 
@@ -76,15 +91,7 @@ def _common_links(net, rows, job, route, head):
     common = 0
     for row in range(rows.end[job].count):
         if rows.row[job, row].head == head:
-            other = rows.row[job, row].route
-            k = 0
-            while (
-                first + k < last
-                and net.route[0, other].hop + k < net.route[0, other + 1].hop
-                and net.hop[first + k].link == net.hop[net.route[0, other].hop + k].link
-            ):
-                k += 1
-            common = max(common, k)
+            common = max(common, common_start(net, route, rows.row[job, row].route))
     for row in range(rows.end[job].count):
         if rows.row[job, row].head == head:
             other = rows.row[job, row].route

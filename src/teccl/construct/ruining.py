@@ -12,7 +12,7 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from teccl.construct.inserting import book_job, insert, remove
+from teccl.construct.inserting import book_job, common_start, insert, remove
 from teccl.construct.labels import Rows, draw
 from teccl.construct.timetable import book, first_begin_above, has_room, inner, length_from
 
@@ -137,6 +137,18 @@ def _order(saved, count, alone, random):
 
 
 @inner
+def _is_held(net, rows, job, place, branch):
+    """Whether the links that a branch shares with its passage are held by a row that stays."""
+    row = rows.row[job, branch]
+    for k in range(branch):
+        other = rows.row[job, k]
+        is_same = place[k] >= 0 and other.head == row.head
+        if is_same and common_start(net, row.route, other.route) >= row.shared:
+            return True
+    return False
+
+
+@inner
 def _prune(net, jobs, table, rows, job, first):
     """Cancel one of a job's rows and all that it feeds, and close up the others.
 
@@ -147,7 +159,7 @@ def _prune(net, jobs, table, rows, job, first):
     count, finish = 0, 0
     for i in range(end.count):
         row = rows.row[job, i]
-        is_kept = i != first and (row.head == i or place[row.head] >= 0)
+        is_kept = i != first and (row.head == i or _is_held(net, rows, job, place, i))
         for k in range(first, i):
             if place[k] < 0:
                 fed = net.route[size, rows.row[job, k].route].dst
