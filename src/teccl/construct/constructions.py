@@ -34,11 +34,13 @@ class Construction(NamedTuple):
 def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield plans for an instance, each better than the ones before, or as good for tenants.
 
+    Where rates change, those whose times hold are compared with each other, others apart.
     Every construction that serves may have two runs, if the gap is worth them, or an equal share of
     the work that is left when its turn comes. Those that were ahead before go first.
     """
     best: dict[str, int] = {}
-    least = NEVER
+    earliest: dict[bool, int] = {}
+    is_estimated = instance.problem.topology.has_profiles
     # Of several tenants' plans that end together one may serve the important tenant sooner.
     tied = len(instance.problem.demand.tenants) > 1
     serving = [c for c in CONSTRUCTIONS if c.serves(instance)]
@@ -48,6 +50,7 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
         share = max(left // (len(serving) - place), 2 * work)
         part = replace(goal, allowance=share, spent=0)
         name = construction.name
+        least = earliest.get(True, NEVER)
         if least < NEVER and not tied and not part.is_worth_again(name, least, work):
             continue
         if not part.is_more(name, instance.problem.num_chunks):
@@ -56,15 +59,20 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
         try:
             for plan in construction.plans(instance, part):
                 best[name] = min(best[name], plan.finish)
-                if plan.finish < least or (tied and plan.finish == least):
-                    least = plan.finish
+                holds = plan.exact or not is_estimated
+                before = earliest.get(holds, NEVER)
+                if plan.finish < before or (tied and plan.finish == before):
+                    earliest[holds] = plan.finish
                     yield plan
-                if least <= goal.target and not tied:
+                if earliest.get(True, NEVER) <= goal.target and not tied:
                     return
         finally:
             goal.spent += part.spent
+    least = min(earliest.values(), default=NEVER)
     for name, finish in best.items():
-        goal.behind.setdefault(name, []).append(finish / max(1, least) - 1)
+        # Estimates tell nothing about who is behind.
+        behind = 0.0 if is_estimated else finish / max(1, least) - 1
+        goal.behind.setdefault(name, []).append(behind)
     # What was left out has another chance the next time: with more chunks it may come nearer.
     for name in goal.behind.keys() - best.keys():
         del goal.behind[name][:-1]

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 from teccl.construct.goal import Goal
+from teccl.construct.plan import Plan
 from teccl.problem import Problem
 from teccl.synthesis.chunks import ladder
 from teccl.synthesis.features import Features
@@ -65,20 +66,21 @@ def construct_one(search: Search, problem: Problem, *, allowance: int) -> None:
         behind=search.behind,
         shares=search.shares,
     )
-    pending = None
+    # The best whose times hold and, where rates change, the best whose times are estimates.
+    pending: dict[bool, Plan] = {}
     try:
         for plan in construct(instance, goal):
             if known is not None and plan.finish > (known.epochs or known.finish_ps):
                 continue
-            pending = plan
+            pending[plan.exact or not problem.topology.has_profiles] = plan
             if search.incumbents.get(problem.num_chunks) is None or search.features.has_tenants:
                 search.offer_plan(instance, plan)
-                pending = None
+                pending.clear()
             search.checkpoint()
     finally:
         search.budget.spend(goal.spent)
-        if pending is not None:
-            search.offer_plan(instance, pending)
+        for plan in pending.values():
+            search.offer_plan(instance, plan)
 
 
 def _target(search: Search, grid: TimeGrid | None) -> int:
