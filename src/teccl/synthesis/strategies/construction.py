@@ -2,15 +2,18 @@
 
 import math
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from teccl.construct.goal import Goal
-from teccl.construct.plan import Plan
 from teccl.problem import Problem
 from teccl.synthesis.chunks import ladder
 from teccl.synthesis.features import Features
 from teccl.synthesis.search import Search
 from teccl.timegrid import TimeGrid
 from teccl.units import PICOSECONDS
+
+if TYPE_CHECKING:
+    from teccl.construct.plan import Plan
 
 
 class Construction:
