@@ -8,26 +8,26 @@ from teccl.construct.goal import Goal
 TARGET, FINISH = 1000, 1100
 
 
-def goal_after(*behind):
-    """Return a goal for a construction that was so far behind, one time after another."""
-    return Goal(target=TARGET, allowance=100, price=0.001, behind={"x": list(behind)})
+def goal_after(*finishes):
+    """Return a goal for a construction that made so much, one time after another."""
+    return Goal(target=TARGET, allowance=100, price=0.001, finishes={"x": list(finishes)})
 
 
 def test_a_first_attempt_is_worth_its_work():
-    """Nothing speaks against what was not tried."""
+    """Nothing speaks against what was not tried, or only once."""
     assert goal_after().is_worth_again("x", FINISH, 50)
+    assert goal_after(2 * FINISH).is_worth_again("x", FINISH, 50)
 
 
-def test_what_was_behind_must_be_cheap():
-    """The farther behind, the less work it is worth."""
-    assert not goal_after(0.5).is_worth_again("x", FINISH, 50)
-    assert goal_after(0.5).is_worth_again("x", FINISH, 5)
+def test_what_stays_behind_must_be_cheap():
+    """The later it would be with any number of chunks, the less work it is worth."""
+    assert not goal_after(1700, 1650).is_worth_again("x", FINISH, 50)
+    assert goal_after(1700, 1650).is_worth_again("x", FINISH, 5)
 
 
-def test_what_falls_back_is_not_tried_again():
-    """Twice behind, the second time farther, ends it; coming nearer does not."""
-    assert not goal_after(0.1, 0.2).is_worth_again("x", FINISH, 1)
-    assert goal_after(0.2, 0.1).is_worth_again("x", FINISH, 1)
+def test_what_gains_much_is_tried_again():
+    """Half as far behind with twice the chunks, it may be ahead with more."""
+    assert goal_after(2000, 1500).is_worth_again("x", FINISH, 50)
 
 
 def test_the_same_again_is_no_more() -> None:

@@ -44,7 +44,7 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
     # Of several tenants' plans that end together one may serve the important tenant sooner.
     tied = len(instance.problem.demand.tenants) > 1
     serving = [c for c in CONSTRUCTIONS if c.serves(instance)]
-    serving.sort(key=lambda construction: goal.last_behind(construction.name))
+    serving.sort(key=lambda construction: goal.latest(construction.name))
     for place, construction in enumerate(serving):
         left, work = goal.allowance - goal.spent, construction.work(instance)
         share = max(left // (len(serving) - place), 2 * work)
@@ -68,14 +68,9 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
                     return
         finally:
             goal.spent += part.spent
-    least = min(earliest.values(), default=NEVER)
-    for name, finish in best.items():
-        # Estimates tell nothing about who is behind.
-        behind = 0.0 if is_estimated else finish / max(1, least) - 1
-        goal.behind.setdefault(name, []).append(behind)
-    # What was left out has another chance the next time: with more chunks it may come nearer.
-    for name in goal.behind.keys() - best.keys():
-        del goal.behind[name][:-1]
+    # Estimates tell nothing about who will be ahead.
+    for name, finish in best.items() if not is_estimated else ():
+        goal.finishes.setdefault(name, []).append(finish)
 
 
 def _inserts(instance: Instance) -> bool:

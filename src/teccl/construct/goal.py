@@ -25,8 +25,8 @@ class Goal:
         Called before each run; may raise to end the search.
     spent
         Units so far.
-    behind
-        How far behind the best one each construction was, one attempt after another.
+    finishes
+        What each construction made, one number of chunks after another.
     shares
         Units that each construction has had for each number of chunks and target.
     """
@@ -37,7 +37,7 @@ class Goal:
     seed: int = 0
     checkpoint: Callable[[], None] = lambda: None
     spent: int = 0
-    behind: dict[str, list[float]] = field(default_factory=dict)
+    finishes: dict[str, list[int]] = field(default_factory=dict)
     shares: dict[tuple[str, int, int], int] = field(default_factory=dict)
 
     def is_worth(self, finish: int, work: int) -> bool:
@@ -47,20 +47,20 @@ class Goal:
         is_left = self.spent + work <= self.allowance
         return is_left and finish > self.target * (1 + self.price * work)
 
-    def last_behind(self, name: str) -> float:
-        """How far behind the best one a construction was the last time; zero if it is new."""
-        known = self.behind.get(name)
-        return known[-1] if known else 0.0
+    def latest(self, name: str) -> int:
+        """What a construction made the last time; zero if it is new."""
+        known = self.finishes.get(name)
+        return known[-1] if known else 0
 
     def is_worth_again(self, name: str, finish: int, work: int) -> bool:
-        """Whether a construction is worth so much work: the more, the less it was behind before.
+        """Whether a construction is worth so much work: the less, the later it would end at best.
 
-        One that was far behind the last time, and no nearer than before, is not worth any.
+        A pipeline takes its load and a part of its depth for each chunk: what twice the chunks
+        gained is what still more of them can gain in all.
         """
-        known = self.behind.get(name, [])
-        if len(known) > 1 and known[-1] > max(known[-2], VARIANT_GAP):
-            return False
-        doubts = 1 + self.last_behind(name) / VARIANT_GAP
+        known = self.finishes.get(name, [])
+        limit = max(0, 2 * known[-1] - known[-2]) if len(known) > 1 else 0
+        doubts = 1 + max(0.0, limit / max(1, finish) - 1) / VARIANT_GAP
         least = self.target * (1 + self.price * doubts * work)
         return finish > least and self.is_worth(finish, work)
 

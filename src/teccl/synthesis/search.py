@@ -44,8 +44,8 @@ class Search:
         What was proven about the problem; None until it is.
     is_refined
         Whether bounds that take longer were looked for too.
-    behind
-        How far behind the best one each construction was, with each number of chunks.
+    finishes
+        What each construction made, one number of chunks after another.
     shares
         Units that each construction has had for each number of chunks and target.
     latest
@@ -64,7 +64,7 @@ class Search:
     features: Features = field(init=False)
     incumbents: Incumbents = field(init=False)
     budget: Budget = field(init=False)
-    behind: dict[str, list[float]] = field(init=False, default_factory=dict)
+    finishes: dict[str, list[int]] = field(init=False, default_factory=dict)
     shares: dict[tuple[str, int, int], int] = field(init=False, default_factory=dict)
     latest: int | None = field(init=False, default=None)
 

@@ -30,21 +30,13 @@ class Construction:
 
     def attempts(self, search: Search) -> Iterator[None]:
         """Construct with more and more chunks."""
-        taken: dict[int, int] = {}
-
-        def work(count: int) -> int:
-            # What constructions take is known only afterwards; later ones leave out what is behind.
-            return max(search.features.offer_work(count), taken.get(count // 2, 0) // 2)
-
-        for count in ladder(search, work):
-            # Some is left for whoever comes next.
+        for count in ladder(search, search.features.offer_work):
+            # What constructions take is known only afterwards: some is left for whoever comes next.
             if search.incumbents and search.budget.left <= 2 * search.budget.polish:
                 return
-            before = search.budget.spent
             search.budget.spend(search.features.offer_work(count))
             problem = search.request.problem(count)
             construct_one(search, problem, allowance=search.budget.glance)
-            taken[count] = search.budget.spent - before
             yield
 
 
@@ -66,7 +58,7 @@ def construct_one(search: Search, problem: Problem, *, allowance: int) -> None:
         price=search.budget.price,
         seed=search.request.seed,
         checkpoint=search.checkpoint,
-        behind=search.behind,
+        finishes=search.finishes,
         shares=search.shares,
     )
     # The best whose times hold and, where rates change, the best whose times are estimates.
