@@ -9,10 +9,11 @@ from teccl.nccl.beside import model_of
 from teccl.nccl.constants import Algorithm, Generation, Protocol
 from teccl.nccl.model import Cost, best, cost, costs
 from teccl.nccl.shape import Shape, shape_of
-from teccl.nccl.tuning_log import read_tuning
+from teccl.nccl.tuning_log import Choice, read_choices, read_tuning
 
 __all__ = [
     "Algorithm",
+    "Choice",
     "Cost",
     "Generation",
     "Protocol",
@@ -21,6 +22,7 @@ __all__ = [
     "cost",
     "costs",
     "model_of",
+    "read_choices",
     "read_tuning",
     "shape_of",
 ]

@@ -172,11 +172,11 @@ def _tree_bandwidth(protocol: Protocol, shape: Shape, total: float) -> float:
     kind, place = shape.generation, shape.place
     tree = min(total * 0.92, shape.channels * constants.TREE_MOST[kind][place])
     if protocol is Protocol.LL:
-        return min(tree / 3.8, _ll_most(shape))
-    if protocol is Protocol.LL128:
+        tree = min(tree / 3.8, _ll_most(shape))
+    elif protocol is Protocol.LL128:
         part = 7 / 9 if shape.nodes == 1 else 120 / 128
-        return min(tree * part, shape.channels * constants.TREE_LL128_MOST[kind][place])
-    return tree
+        tree = min(tree * part, shape.channels * constants.TREE_LL128_MOST[kind][place])
+    return tree * (0.85 if shape.plain_trees else 1.0)
 
 
 def _ll_most(shape: Shape) -> float:

@@ -20,6 +20,9 @@ _SOLD = {
     900.0: Generation.BLACKWELL,
 }
 _NEAR = 0.002
+# From these GPUs on NCCL also tries its plainer trees, and on several nodes logs show that it ends
+# with them (NVIDIA/nccl issues 1453 and 1154, H100 and H800; Blackwell alike, unconfirmed).
+_PLAIN_TREES = (Generation.HOPPER, Generation.BLACKWELL)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,8 @@ class Shape:
         Vendor of the processors, ``intel`` or ``amd``.
     nvls, collnet
         Whether switches within a node, and beyond it, add up.
+    plain_trees
+        Whether the search for trees ended with the pattern that NCCL counts with 0.85.
     """
 
     ranks: int
@@ -56,6 +61,7 @@ class Shape:
     cpu: str = "intel"
     nvls: bool = False
     collnet: bool = False
+    plain_trees: bool = False
 
     @property
     def per_node(self) -> int:
@@ -101,6 +107,7 @@ def shape_of(
         channels=channels,
         nvls=any(node.reduce and node.group in members for node in topology.nodes),
         collnet=any(node.reduce and node.group not in members for node in topology.nodes),
+        plain_trees=len(members) > 1 and kind in _PLAIN_TREES,
     )
 
 

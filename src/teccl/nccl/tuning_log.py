@@ -1,6 +1,8 @@
-"""Reading what NCCL prints of its own cost model with NCCL_DEBUG_SUBSYS=TUNING."""
+"""Reading what NCCL prints with NCCL_DEBUG_SUBSYS=TUNING: its table of costs and its choices."""
 
 import re
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from teccl._files import read_text
@@ -27,7 +29,69 @@ _ALGORITHMS = {
     "pat": Algorithm.PAT,
 }
 _VALUE = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*/\s*(\d+(?:\.\d+)?)\s*$")
+_CHOICE = re.compile(r"(?:(\w+): )?(\d+) Bytes -> Algo (\w+) proto (\w+)(?: time (\d+(?:\.\d+)?))?")
 Column = tuple[Algorithm, Protocol]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What NCCL chose for a size.
+
+    Parameters
+    ----------
+    collective
+        None where the log does not say it, as up to NCCL 2.23.
+    size_bytes
+        The size that was asked for.
+    algorithm, protocol
+        What it took.
+    seconds
+        What its model expected, None where the log does not say it, as from NCCL 2.24 on.
+    """
+
+    collective: Collective | None
+    size_bytes: int
+    algorithm: Algorithm
+    protocol: Protocol
+    seconds: float | None
+
+
+def read_choices(path: Path) -> tuple[Choice, ...]:
+    """Read which algorithm and protocol NCCL took for each size, equal lines once.
+
+    Raises
+    ------
+    InputError
+        If the file has no such line.
+    """
+    found = dict.fromkeys(_choices(read_text(path, InputError)))
+    if not found:
+        raise InputError(
+            f"log {path} has no line with a choice (Bytes -> Algo ...); run with NCCL_DEBUG=INFO "
+            "and NCCL_DEBUG_SUBSYS=TUNING"
+        )
+    return tuple(found)
+
+
+def _choices(text: str) -> Iterator[Choice]:
+    algorithms, protocols = tuple(Algorithm), tuple(Protocol)
+    for name, size, way, protocol, time in _CHOICE.findall(text):
+        # Numbers count in NCCL's order, which is that of the enumerations.
+        if way.isdecimal() and protocol.isdecimal():
+            if int(way) >= len(algorithms) or int(protocol) >= len(protocols):
+                continue
+            taken = algorithms[int(way)], protocols[int(protocol)]
+        elif (known := _algorithm(way.replace("_", ""))) and _is_protocol(protocol):
+            taken = known, Protocol(protocol.lower())
+        else:
+            continue
+        yield Choice(
+            collective=_NAMES.get(name),
+            size_bytes=int(size),
+            algorithm=taken[0],
+            protocol=taken[1],
+            seconds=float(time) * 1e-6 if time else None,
+        )
 
 
 def read_tuning(path: Path) -> tuple[Cost, ...]:
