@@ -66,13 +66,15 @@ def best_coverage_bound(problem: Problem) -> int:
     network = Network.build(problem, fluid=True)
     best = 0
     for side in (_Side.build(network, inward=inward) for inward in (True, False)):
+        pieces = side.pieces(network)
         for node in problem.topology.gpus.tolist():
             port = _port(network, side, node)
             for count in range(1, 1 + (0 if port is None else len(port.others))):
                 for chosen in combinations(range(len(port.others)), count):
-                    crowd = _Crowd(0.0, port, np.array(chosen))
-                    bound = _evaluate(network, crowd, inward=side.inward)
-                    best = max(best, bound.value)
+                    for kind in (None,) if pieces is None else (None, pieces):
+                        crowd = _Crowd(0.0, port, np.array(chosen), kind)
+                        bound = _evaluate(network, crowd, inward=side.inward)
+                        best = max(best, bound.value)
     return best
 
 

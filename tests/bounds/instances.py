@@ -329,6 +329,25 @@ def random_allreduce(seed: int) -> Problem:
             return problem
 
 
+def random_buffer(seed: int, pieces: int) -> Problem:
+    """An AllReduce whose buffer is cut as a whole, where transfers have overheads."""
+    rng = random.Random(seed)
+    while True:
+        topology = random_topology(rng)
+        if topology.num_gpus > 4 or topology.num_links > 14:
+            continue
+        count = rng.randrange(2, topology.num_gpus + 1)
+        ranks = tuple(sorted(rng.sample(range(topology.num_gpus), count)))
+        size = Fraction(PIECE * rng.choice([2, 4]))
+        demand = Demand(tenants=(Tenant(collective=Collective.ALLREDUCE, size=size, ranks=ranks),))
+        mode = rng.choice(MODES[:3]) if topology.num_switches else {}
+        problem = Problem(
+            topology=topology, demand=demand, num_chunks=pieces, whole_buffer=True, **mode
+        )
+        if find_unreachable(problem) is None:
+            return with_overheads(problem, rng)
+
+
 def random_sum(seed: int, gpus: int = 3) -> Problem:
     """A sum among some of at most so many GPUs and a relay, in every mode and with options."""
     rng = random.Random(seed)

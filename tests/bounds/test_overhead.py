@@ -11,6 +11,7 @@ from tests.bounds.clock import Clock
 from tests.bounds.evaluate import best_bound, best_coverage_bound, best_partition_bound
 from tests.bounds.instances import (
     UNIT,
+    random_buffer,
     random_epoch,
     random_problem,
     random_sum,
@@ -74,6 +75,18 @@ def piece_verdict(seed: int) -> bool | None:
     return False
 
 
+def buffer_verdict(seed: int) -> bool | None:
+    """Whether a buffer that is summed up whole, or in two pieces, ends before a bound."""
+    for pieces in (1, 2):
+        problem = random_buffer(seed, pieces)
+        values = [best_coverage_bound(problem), best_partition_bound(problem)]
+        units = -(-max(*values, best_bound(problem).value) // UNIT_PS)
+        verdict = reachable(problem, UNIT, units - 1, exact=True)
+        if verdict is not False:
+            return verdict
+    return False
+
+
 def profiled_shortfalls(seed: int) -> list[str]:
     """Numbers of chunks whose schedules, at rates that change, end before a bound."""
     rng = random.Random(seed)
@@ -95,6 +108,11 @@ def test_pieces_cannot_beat_the_bound_for_any_chunking():
     assert undercut({seed: piece_verdict(seed) for seed in range(7000, 7020)}) == []
 
 
+def test_buffers_in_pieces_cannot_beat_the_bounds_for_sums():
+    """No exact optimum of an AllReduce, its buffer whole or halved, lies below a bound."""
+    assert undercut({seed: buffer_verdict(seed) for seed in range(7000, 7020)}) == []
+
+
 def test_schedules_cannot_beat_bounds_where_rates_change():
     """No verified schedule ends before a bound, with overheads and profiles together."""
     assert {s: late for s in range(7000, 7004) if (late := profiled_shortfalls(s))} == {}
@@ -108,6 +126,7 @@ def test_bounds_hold(number):
     assert undercut({seed: chunk_verdict(seed) for seed in seeds}) == []
     assert undercut({seed: grid_verdict(seed) for seed in seeds}) == []
     assert undercut({seed: piece_verdict(seed) for seed in seeds}) == []
+    assert undercut({seed: buffer_verdict(seed) for seed in seeds}) == []
     assert {s: late for s in seeds if (late := profiled_shortfalls(s))} == {}
 
 

@@ -64,9 +64,11 @@ def partition_bound(network: Network, partition: Partition) -> Bound | None:
     # Nodes outside that can combine are parts of their own.
     own = np.where(part >= 0, part, -1 - np.arange(len(part)))
     into = counted[topology.link_dst] & (own[topology.link_src] != own[topology.link_dst])
-    gates, need = network.gates(np.flatnonzero(into)), _need(network, own)
+    gates, (need, times) = network.gates(np.flatnonzero(into)), _need(network, own)
     if not gates or not need:
         return None
+    # Entries beyond one for each gate, whose overhead its tail has, take an overhead more.
+    further = max(0, times - len(gates)) * min(gate.toll for gate in gates)
     head, tail = _ends(network)
     heads = [int(head[gate.links].min()) for gate in gates]
     tails = [int(tail[gate.links].min()) for gate in gates]
@@ -76,7 +78,10 @@ def partition_bound(network: Network, partition: Partition) -> Bound | None:
     text = f"at {format_bandwidth(round(rate * 1e12))} in all, plus {least}"
     what = _described(network, need, int(part.max()) + 1)
     text = f"{what} must enter {partition.label} {text}"
-    return Bound(kind="partition", value=least_time(changes, need), certificate=text)
+    if further:
+        lost = display_time(float(further) / rate / 1e12)
+        text += f" and {lost} of overhead for {times - len(gates)} transfers more"
+    return Bound(kind="partition", value=least_time(changes, need + further), certificate=text)
 
 
 def _described(network: Network, need: Fraction, parts: int) -> str:
@@ -87,19 +92,21 @@ def _described(network: Network, need: Fraction, parts: int) -> str:
     return format_size(round(need))
 
 
-def _need(network: Network, own: IntArray) -> Fraction:
-    """Bytes that must enter parts, given the part of each node."""
-    classes, total = network.classes, Fraction(0)
+def _need(network: Network, own: IntArray) -> tuple[Fraction, int]:
+    """Bytes that must enter parts, given the part of each node, and in how many transfers."""
+    classes, total, times = network.classes, Fraction(0), 0
     origins = [set(own[origin.nodes].tolist()) for origin in classes.origins]
     goals = [set(own[nodes].tolist()) for nodes in classes.goals]
     rows = zip(classes.origin.tolist(), classes.goal.tolist(), strict=True)
-    for (o, g), reduce, amount in zip(rows, classes.reduce, classes.amount, strict=True):
+    kinds = zip(classes.reduce, classes.amount, classes.blocks.tolist(), strict=True)
+    for (o, g), (reduce, amount, blocks) in zip(rows, kinds, strict=True):
         sources, wanted = origins[o], goals[g]
+        entries = len(wanted - sources)
         if reduce:
-            total += amount * (len(sources) + len(wanted) - 1 - bool(sources & wanted))
-        else:
-            total += amount * len(wanted - sources)
-    return total
+            entries = len(sources) + len(wanted) - 1 - bool(sources & wanted)
+        total += amount * entries
+        times += blocks * entries
+    return total, times
 
 
 def _ends(network: Network) -> tuple[IntArray, IntArray]:

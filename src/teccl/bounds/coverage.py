@@ -11,7 +11,8 @@ than had come to some w in time, and
 
 where d is the distance in the network without v, l_e(w) the latency from w to e and q_e that of e.
 The mirror image is about what leaves u for destinations V: a byte that leaves over e serves as many
-of V as can still be reached from the first place w behind e that can copy.
+of V as can still be reached from the first place w behind e that can copy. Where transfers have an
+overhead, `pieces` says how much a port moves at a time.
 """
 
 from collections.abc import Iterator
@@ -25,7 +26,17 @@ import numpy.typing as npt
 from teccl.bounds.candidates import representatives
 from teccl.bounds.model import Bound
 from teccl.bounds.network import Network
-from teccl.bounds.windows import FAR, Estimates, Gate, IntArray, least_time
+from teccl.bounds.pieces import Pieces, pieces_of
+from teccl.bounds.windows import (
+    FAR,
+    Change,
+    Estimates,
+    FloatArray,
+    Gate,
+    IntArray,
+    least_estimate,
+    least_time,
+)
 from teccl.problem import SwitchMode
 from teccl.units import display_time, format_bandwidth, format_size
 
@@ -36,6 +47,8 @@ MOST_WORK = 4_000_000
 # Distances at which the far contributors are told from the near ones, and groups tried apart.
 MOST_THRESHOLDS = 12
 MOST_GROUPS = 4
+# What certificates say where the size of pieces counts.
+PIECES = "whatever the size of pieces: small ones pay more overheads, large ones are later on"
 
 
 class _Port(NamedTuple):
@@ -53,6 +66,9 @@ class _Port(NamedTuple):
     around
         For each gate the time on the other side: from the entrance to the GPU, or until data is
         ready.
+    lead, ends
+        For each gate the least time between it and a place, at an output its own step included;
+        and its far ends.
     others, amount
         Contributors (destinations) and the bytes that each must send (get).
     """
@@ -61,6 +77,8 @@ class _Port(NamedTuple):
     gates: list[Gate]
     times: list[IntArray]
     around: list[int]
+    lead: list[int]
+    ends: list[IntArray]
     others: IntArray
     amount: list[Fraction]
 
@@ -81,11 +99,15 @@ class _Windows(NamedTuple):
 
 
 class _Crowd(NamedTuple):
-    """Contributors or destinations of a port that seem to bind it, with an estimate."""
+    """Contributors or destinations of a port that seem to bind it, with an estimate.
+
+    With `pieces` the port moves what they allow, otherwise data is fluid.
+    """
 
     value: float
     port: _Port
     chosen: IntArray
+    pieces: Pieces | None = None
 
 
 def coverage_bounds(network: Network) -> list[Bound]:
@@ -94,9 +116,12 @@ def coverage_bounds(network: Network) -> list[Bound]:
         return []
     bounds = []
     for side in (_Side.build(network, inward=True), _Side.build(network, inward=False)):
-        best = max(_crowds(network, side), key=lambda crowd: crowd.value, default=None)
-        if best is not None:
-            bounds.append(_evaluate(network, best, inward=side.inward))
+        pieces = side.pieces(network)
+        for kind in (None,) if pieces is None else (None, pieces):
+            crowds = _crowds(network, side, kind)
+            best = max(crowds, key=lambda crowd: crowd.value, default=None)
+            if best is not None:
+                bounds.append(_evaluate(network, best, inward=side.inward))
     return bounds
 
 
@@ -149,8 +174,13 @@ class _Side:
         found = np.flatnonzero(self.is_place & (lead < FAR))
         return found[found != node]
 
+    def pieces(self, network: Network) -> Pieces | None:
+        """How much ports move where transfers have an overhead; None where that is not known."""
+        ranks = network.problem.topology.num_gpus
+        return pieces_of(network, self.near, self.far, self.is_place, ranks)
 
-def _crowds(network: Network, side: _Side) -> Iterator[_Crowd]:
+
+def _crowds(network: Network, side: _Side, pieces: Pieces | None) -> Iterator[_Crowd]:
     """Estimate the bound of each port worth a look, as far as the work goes."""
     work = MOST_WORK
     for node in representatives(network):
@@ -159,11 +189,18 @@ def _crowds(network: Network, side: _Side) -> Iterator[_Crowd]:
             continue
         rooms, rows = Estimates(port.gates), sum(len(times) for times in port.times)
         for chosen in _choices(network, port):
-            work -= rows * len(chosen)
+            work -= rows * len(chosen) if pieces is None else len(chosen) * pieces.known.size
             if work < 0:
                 return
-            windows = _windows(port, chosen, inward=side.inward)
             need = sum(float(port.amount[i]) for i in chosen)
+            if pieces is not None:
+                moved = list(_moves(port, pieces, chosen, inward=side.inward))
+                moments = np.concatenate([moment for moment, _ in moved])
+                changes = np.concatenate([np.diff(moves, prepend=0.0) for _, moves in moved])
+                value = least_estimate(moments, changes, need)
+                yield _Crowd(value, port, chosen, pieces)
+                continue
+            windows = _windows(port, chosen, inward=side.inward)
             if len(windows.gate):
                 yield _Crowd(rooms.least_time(*windows, need), port, chosen)
 
@@ -186,23 +223,26 @@ def _port(network: Network, side: _Side, node: int) -> _Port | None:
     ways = np.full(network.distance.shape, FAR)
     ways[used] = _without(network, side, node, used)
     is_joined = network.problem.switch is SwitchMode.HYPER_EDGE
-    fed, times, around = [], [], []
+    fed, times, around, nearest = [], [], [], []
     for gate in gates:
         if not any(len(places[end]) for end in side.far[gate.links].tolist()):
             continue
-        rows = []
+        rows, nears = [], []
         for link, end in zip(gate.links.tolist(), side.far[gate.links].tolist(), strict=True):
             group = places[end]
             # The ports of a hyper-edge are held together from the start.
             before = 0 if is_joined and side.inward else lead[end][group][:, None]
             after = 0 if side.inward else network.step[link]
             rows.append(ways[np.ix_(group, others)] + before + after)
+            nears.append(int(lead[end][group].min(initial=FAR) + after))
         reached = np.concatenate(rows) + (ready if side.inward else 0)
         fed.append(gate)
         times.append(np.minimum(reached, FAR))
         around.append(int(network.crossing[gate.links].min() if side.inward else ready.min()))
+        nearest.append(min(nears))
     amount = [partners[other].amount for other in others.tolist()]
-    return _Port(node, fed, times, around, others, amount) if fed else None
+    away = [side.far[gate.links] for gate in fed]
+    return _Port(node, fed, times, around, nearest, away, others, amount) if fed else None
 
 
 def _partners(network: Network, node: int, *, inward: bool) -> dict[int, _Partner]:
@@ -289,9 +329,32 @@ def _windows(port: _Port, chosen: IntArray, *, inward: bool) -> _Windows:
     return _Windows(heads[kept], tails[kept], gate[kept])
 
 
+def _moves(
+    port: _Port, pieces: Pieces, chosen: IntArray, *, inward: bool
+) -> Iterator[tuple[IntArray, FloatArray]]:
+    """What each gate moves, from which moments on, where pieces pay an overhead."""
+    rows = zip(port.gates, port.times, port.around, port.lead, port.ends, strict=True)
+    for gate, times, around, lead, ends in rows:
+        wait = int(pieces.lead[ends].min())
+        least = np.sort(times[:, chosen], axis=1).min(axis=0)
+        # The gate's own overhead lies in what it moves.
+        own = int(pieces.overhead[gate.links].max())
+        if inward:
+            moments, moves = pieces.moves(gate, least, lead, wait)
+            yield moments + (around - own), moves
+        else:
+            moments, moves = pieces.moves(gate, least - own, lead - own, wait)
+            yield moments + around, moves
+
+
 def _evaluate(network: Network, crowd: _Crowd, *, inward: bool) -> Bound:
     """Evaluate a coverage bound exactly."""
     port, chosen = crowd.port, crowd.chosen
+    need = sum((port.amount[i] for i in chosen), Fraction(0))
+    sentence = _sentence(network, crowd, inward=inward)
+    if crowd.pieces is not None:
+        value = least_time(_piece_changes(crowd, inward=inward), need)
+        return Bound(kind="coverage", value=value, certificate=f"{sentence}, {PIECES}")
     windows = _windows(port, chosen, inward=inward)
     rows, counts = np.unique(np.stack(windows), axis=1, return_counts=True)
     changes = (
@@ -299,9 +362,17 @@ def _evaluate(network: Network, crowd: _Crowd, *, inward: bool) -> Bound:
         for (head, tail, gate), count in zip(rows.T.tolist(), counts.tolist(), strict=True)
         for moment, change in port.gates[gate].window(head, tail)
     )
-    need = sum((port.amount[i] for i in chosen), Fraction(0))
-    value = least_time(changes, need)
-    return Bound(kind="coverage", value=value, certificate=_sentence(network, crowd, inward=inward))
+    return Bound(kind="coverage", value=least_time(changes, need), certificate=sentence)
+
+
+def _piece_changes(crowd: _Crowd, *, inward: bool) -> Iterator[Change]:
+    """Changes in the growth of what a port has moved, exactly."""
+    assert crowd.pieces is not None
+    for moments, moves in _moves(crowd.port, crowd.pieces, crowd.chosen, inward=inward):
+        last = Fraction(0)
+        for moment, move in zip(moments.tolist(), moves.tolist(), strict=True):
+            yield Fraction(moment), Fraction(move) - last
+            last = Fraction(move)
 
 
 def _sentence(network: Network, crowd: _Crowd, *, inward: bool) -> str:

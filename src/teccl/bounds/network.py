@@ -120,6 +120,11 @@ class Network:
     pools: tuple[Gate, ...]
     toll: tuple[Fraction, ...]
 
+    @property
+    def has_circuits(self) -> bool:
+        """Whether data begins to leave a switch before it has arrived completely."""
+        return _has_circuits(self.problem)
+
     def gates(self, links: IntArray) -> list[Gate]:
         """Some links as gates; those that share a capacity are one where that is the less."""
         left = set(links.tolist())
