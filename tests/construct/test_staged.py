@@ -72,6 +72,23 @@ def test_schemes_are_correct_on_many_random_networks(seed):
     check_schemes(random_allreduce(seed))
 
 
+@pytest.mark.parametrize("gpus", [4, 6, 9])
+def test_schemes_are_correct_around_a_switch(gpus):
+    """GPUs that are all equally far apart also exchange along the digits of their ranks."""
+    problem = allreduce(f"star:gpus={gpus},overhead=1us", "1MB", pieces=4)
+    assert "digits" in {scheme.name for scheme in schemes(problem)}
+    check_schemes(problem)
+
+
+def test_digits_need_few_messages():
+    """16 GPUs, 5 us a message: 4 of them in exchanges of pairs, 16 where each owns a piece."""
+    found = teccl.solve("star:gpus=16,overhead=5us", "allreduce", size="64KB")
+    assert found.method == "digits"
+    problem = allreduce("star:gpus=16,overhead=5us", "64KB", pieces=16)
+    owners = simulate(staged_schedule(problem, owned(16), Goal()))
+    assert found.finish_ps < owners.finish_ps / 2
+
+
 def test_one_shot_meets_the_bound_of_connected_gpus():
     """One step is all that GPUs need that are linked with each other."""
     problem = allreduce("fully-connected:gpus=8", "1KB")

@@ -1,7 +1,9 @@
 """Schemes: which ways to stage an AllReduce suit a network, and what each takes at least."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -128,6 +130,10 @@ def schemes(problem: Problem) -> Iterator[Scheme]:
     yield from _exchanges(_links_between(problem, members))
     distance = all_distances(problem, _least_latencies(topology))[np.ix_(members, members)]
     yield from _hierarchies(distance)
+    # Without an overhead owners take no more hops and fewer bytes.
+    apart = np.unique(distance[~np.eye(len(members), dtype=bool)])
+    if topology.has_overheads and len(apart) == 1:
+        yield from _numbered(len(members))
     yield owned(len(members))
 
 
@@ -196,6 +202,56 @@ def _hierarchies(distance: IntArray) -> Iterator[Scheme]:
         known.add(tuple(groups))
         yield Scheme(name="hierarchy", shares=((_held_by_all(groups), everybody(count)),))
         yield Scheme(name="hierarchy", shares=tuple(_led_shares(groups)))
+
+
+def _numbered(count: int) -> Iterator[Scheme]:
+    """Yield exchanges along the digits of ranks, for GPUs that are all equally far apart.
+
+    Sums of the first digits may have one holder for each share, as in recursive halving; the rest
+    is exchanged among holders, and the first digits take the sums back.
+    """
+    radices = _primes(count)
+    for halved in range(len(radices)):
+        first, rest = radices[:halved], radices[halved:]
+        # With more shares than that each has so little that owners serve it as well.
+        if math.prod(first) ** 2 > count:
+            return
+        for tail in dict.fromkeys((rest, (math.prod(rest),))):
+            shares = product(*(range(radix) for radix in first))
+            levels = tuple(tuple(_digit_levels((*first, *tail), share)) for share in shares)
+            if len(levels[0]) > 1:
+                yield Scheme(name="digits", shares=levels)
+
+
+def _digit_levels(digits: Sequence[int], share: Sequence[int]) -> Iterator[Level]:
+    """Yield the levels of a share whose holders have its first digits."""
+    ranks = np.array(np.unravel_index(np.arange(math.prod(digits)), digits)).T
+    holds = np.ones(len(ranks), dtype=bool)
+    for place in range(len(digits)):
+        if place < len(share):
+            holds = holds & (ranks[:, place] == share[place])
+        beyond = np.unique(ranks[:, place + 1 :], axis=0, return_inverse=True)[1].reshape(-1)
+        yield Level(tuple(beyond.tolist()), tuple(holds.tolist()))
+    for place in reversed(range(len(share))):
+        holds = (ranks[:, :place] == share[:place]).all(axis=1)
+        yield Level((0,) * len(ranks), tuple(holds.tolist()))
+
+
+def _primes(number: int) -> tuple[int, ...]:
+    """Return the prime factors of a number, the least first.
+
+    Examples
+    --------
+    >>> _primes(72)
+    (2, 2, 2, 3, 3)
+    """
+    found, factor = [], 2
+    while number > 1:
+        while number % factor == 0:
+            found.append(factor)
+            number //= factor
+        factor += 1
+    return tuple(found)
 
 
 def _led_shares(groups: list[int]) -> Iterator[tuple[Level, ...]]:
