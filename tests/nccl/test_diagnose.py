@@ -5,6 +5,7 @@ import json
 import pytest
 from tests.cli.helpers import assert_refused, run
 from tests.nccl.logs import END, head, modelled, table
+from tests.test_schemas import assert_fits
 
 from teccl import Topology
 from teccl.nccl import shape_of
@@ -20,7 +21,9 @@ def diagnosed(tmp_path, text: str, topology: str, *options) -> dict:
     (tmp_path / "log.txt").write_text(text)
     outcome = run("diagnose", tmp_path / "log.txt", "--topology", topology, "--json", *options)
     assert (outcome.code, outcome.err) == (0, "")
-    return json.loads(outcome.out)["logs"][0]
+    document = json.loads(outcome.out)
+    assert_fits("diagnose", document)
+    return document["logs"][0]
 
 
 def first(document: dict) -> str:

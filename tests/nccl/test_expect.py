@@ -3,6 +3,7 @@
 import json
 
 from tests.cli.helpers import assert_refused, run
+from tests.test_schemas import assert_fits
 
 
 def test_figures_agree_with_each_other():
@@ -10,6 +11,7 @@ def test_figures_agree_with_each_other():
     options = ("--sizes", "64KB,1MB", "--effort", "quick", "--json")
     outcome = run("expect", "dgx-h100", "allreduce", *options)
     assert (outcome.code, outcome.err) == (0, "")
+    assert_fits("expect", json.loads(outcome.out))
     sizes = json.loads(outcome.out)["sizes"]
     assert [size["size_bytes"] for size in sizes] == [64000, 1000000]
     for size in sizes:
@@ -21,6 +23,7 @@ def test_figures_agree_with_each_other():
 def test_without_a_model_the_column_is_empty():
     """NCCL's model knows no AllToAll and no such machine; bound and schedule remain."""
     outcome = run("expect", "ring:gpus=4,bandwidth=7GB/s", "alltoall", "--sizes", "1KB", "--json")
+    assert_fits("expect", json.loads(outcome.out))
     (size,) = json.loads(outcome.out)["sizes"]
     assert size["nccl_model_s"] is None
     assert size["schedule_s"] >= size["bound_s"]

@@ -119,3 +119,15 @@ def test_the_command_prints_ratios():
 def test_a_missing_size_is_refused():
     """The library's own message is passed on."""
     assert_refused(run("compare", "dgx1", "allgather"))
+
+
+def test_chunk_tolerance_is_for_what_chooses_chunks():
+    """With half as much time again auto takes one chunk; a model takes what it is given."""
+    words = ("compare", "ring:gpus=4", "allgather", "--size", "1MB", "--no-store", "--jobs", "1")
+    words += ("--methods", "auto,milp,sccl-like", "--json")
+    exact, loose = (
+        {each["requested_method"]: each["num_chunks"] for each in json.loads(run(*call).out)}
+        for call in (words, (*words, "--chunk-tolerance", "50%"))
+    )
+    assert (exact["auto"], loose["auto"]) == (2, 1)
+    assert loose["milp"] == exact["milp"]

@@ -142,3 +142,13 @@ def test_kills_lose_nothing(tmp_path):
     environment["TECCL_STORE"] = str(tmp_path / "whole.sqlite")
     subprocess.run(command, env=environment, check=True)
     assert killed == table(tmp_path)
+
+
+def test_chunk_tolerance_is_handed_on():
+    """Fewer chunks where they may end later; beside given numbers of chunks it is refused."""
+    words = ("sweep", "ring:gpus=4", "allgather", "--sizes", "1MB", "--no-store", "--jobs", "1")
+    (row,) = json.loads(run(*words, "--chunk-tolerance", "50%", "--json").out)
+    assert row["num_chunks"] == 1
+    outcome = run(*words, "--chunks", "2", "--chunk-tolerance", "50%")
+    assert_refused(outcome)
+    assert "chunk tolerance" in outcome.err

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from teccl.cli.errors import CommandFailed, ExitCode
 from teccl.cli.options import (
+    ChunkToleranceOption,
     CollectiveArgument,
     DegradeOption,
     DemandOption,
@@ -57,6 +58,7 @@ def compare(
         option("--schedule", "FILE", _METHOD, "A schedule file to compare with; may repeat."),
     ] = None,
     effort: EffortOption = None,
+    chunk_tolerance: ChunkToleranceOption = None,
     model_limit: Annotated[
         str | None,
         option("--model-limit", "DURATION", _METHOD, "Time for each of the paper's models (20s)."),
@@ -89,6 +91,7 @@ def compare(
         "methods": methods,
         "model_limit": model_limit,
         "effort": effort,
+        "chunk_tolerance": chunk_tolerance,
         "seed": seed,
         "switch": switch,
         "transit": transit,

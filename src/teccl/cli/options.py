@@ -75,6 +75,15 @@ def _completer(names: tuple[str, ...]) -> Callable[[str], list[str]]:
 EffortOption = Annotated[
     str | None, choice("--effort", EFFORTS, _METHOD, "How much work auto does (normal)")
 ]
+ChunkToleranceOption = Annotated[
+    str | None,
+    option(
+        "--chunk-tolerance",
+        "PART",
+        _METHOD,
+        "How much later fewer chunks may end (0.1%, with overheads 1%).",
+    ),
+]
 SeedOption = Annotated[str | None, option("--seed", "N", _METHOD, "Seed of random choices (0).")]
 CollectiveArgument = Annotated[
     str | None,

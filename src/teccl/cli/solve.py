@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from teccl.cli.errors import CommandFailed, ExitCode
 from teccl.cli.options import (
     BufferOption,
+    ChunkToleranceOption,
     CollectiveArgument,
     DegradeOption,
     DemandOption,
@@ -63,15 +64,7 @@ def solve(
     max_chunks: Annotated[
         str | None, option("--max-chunks", "N", _METHOD, "Most pieces that auto tries.")
     ] = None,
-    chunk_tolerance: Annotated[
-        str | None,
-        option(
-            "--chunk-tolerance",
-            "PART",
-            _METHOD,
-            "How much later fewer chunks may end (0.1%, with overheads 1%).",
-        ),
-    ] = None,
+    chunk_tolerance: ChunkToleranceOption = None,
     method: Annotated[
         str | None, choice("--method", METHODS, _METHOD, "How to make the schedule (auto)")
     ] = None,

@@ -6,6 +6,7 @@ from teccl.cli.errors import CommandFailed, ExitCode, UsageError
 from teccl.cli.export import TARGET_NAMES
 from teccl.cli.options import (
     BufferOption,
+    ChunkToleranceOption,
     CollectiveArgument,
     DegradeOption,
     EffortOption,
@@ -67,6 +68,7 @@ def sweep(
         str | None,
         option("--chunks", "LIST", _METHOD, "Numbers of chunks to try, such as auto or 1,4,16."),
     ] = None,
+    chunk_tolerance: ChunkToleranceOption = None,
     methods: Annotated[
         str, option("--methods", "LIST", _METHOD, "Methods to try, the best wins (auto).")
     ] = "auto",
@@ -112,6 +114,7 @@ def sweep(
         raise UsageError("--to names the exports of a plan; add --plan FOLDER")
     flags: dict[str, Any] = {
         "effort": effort,
+        "chunk_tolerance": chunk_tolerance,
         "time_limit": time_limit,
         "seed": seed,
         "switch": switch,

@@ -138,7 +138,8 @@ def _nvlink(
             continue
         if abs(rate / sold - 1) < _NEAR:
             return kind, rate * part
-        if abs(rate / (sold * part) - 1) < _NEAR:
+        # Presets have effective rates from Ampere on; 100 GB/s are more often no NVLinks of a V100.
+        if kind is not Generation.VOLTA and abs(rate / (sold * part) - 1) < _NEAR:
             return kind, rate
     if generation is None:
         raise InputError(

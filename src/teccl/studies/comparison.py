@@ -128,7 +128,7 @@ def compare(
             topology=network,
             demand=wanted,
             method=name,
-            options={**options, "time_limit": model_limit} if name in MODELS else options,
+            options=_model_options(options, model_limit) if name in MODELS else options,
             label=name,
         )
         for name in names
@@ -138,6 +138,12 @@ def compare(
     lines = [_competitor(outcome) for outcome in found]
     lines += [_imported(Path(path), network, wanted) for path in schedules]
     return Comparison(competitors=tuple(_ranked(lines)))
+
+
+def _model_options(options: Mapping[str, Any], limit: Quantity) -> dict[str, Any]:
+    """Options of a model: its time, and nothing about the choice of chunks, which it has not."""
+    kept = {name: value for name, value in options.items() if name != "chunk_tolerance"}
+    return {**kept, "time_limit": limit}
 
 
 def _ranked(lines: Sequence[Competitor]) -> list[Competitor]:

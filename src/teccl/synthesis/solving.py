@@ -322,6 +322,11 @@ def _check_request(request: Request) -> None:
             f"max chunks {request.max_chunks} limits what --chunks auto tries, but there are "
             f"{request.chunks}; drop --max-chunks or add --chunks auto"
         )
+    if request.chunk_tolerance is not None and request.chunks is not None:
+        raise ProblemError(
+            f"chunk tolerance {float(request.chunk_tolerance):g} chooses among what --chunks auto "
+            f"tries, but there are {request.chunks}; drop --chunk-tolerance or add --chunks auto"
+        )
     check_obeyed(request)
 
 

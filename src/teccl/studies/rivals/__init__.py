@@ -112,7 +112,7 @@ class Rival:
 def _request(topology: Topology, demand: Demand, options: dict[str, Any]) -> Request:
     # Efforts and limits speak of searches, which these do not make.
     known = {**options}
-    for name in ("effort", "time_limit", "max_chunks", "threads", "solver"):
+    for name in ("effort", "time_limit", "max_chunks", "chunk_tolerance", "threads", "solver"):
         known.pop(name, None)
     request = Request(
         topology=topology,
