@@ -20,6 +20,8 @@ NETWORKS = (
     "fully-connected:gpus=5",
     "fat-tree:k=4",
     "ndv2:chassis=2",
+    "dgx-h100:chassis=2,rates=effective",
+    "torus:dims=3x3,overhead=2us",
 )
 
 
@@ -53,6 +55,18 @@ def test_skewed_matrices_come_near_the_bound(name: str, gap: float) -> None:
     """A gap of some percent is left on one tier and on two."""
     planner = teccl.Planner(name)
     schedule = planner.plan(skewed(planner.topology.num_gpus, 2), work=500_000)
+    assert schedule.finish_ps <= (1 + gap) * bound_ps(schedule)
+
+
+@pytest.mark.parametrize(
+    ("name", "gap"),
+    [("star:gpus=12,overhead=1us", 0.08), ("dgx-h100:rates=effective", 0.12)],
+)
+def test_few_pieces_where_transfers_have_an_overhead(name: str, gap: float) -> None:
+    """Blocks are cut no finer than their overheads are worth, and the judge finds nothing."""
+    planner = teccl.Planner(name)
+    schedule = planner.plan(skewed(planner.topology.num_gpus, 2), work=500_000)
+    assert verify(schedule) == ()
     assert schedule.finish_ps <= (1 + gap) * bound_ps(schedule)
 
 

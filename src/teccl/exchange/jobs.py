@@ -59,7 +59,7 @@ class Jobs:
             network=network,
             problem=problem,
             wanted=Wanted(source, table.size_index, start.astype(np.int64), who),
-            hold=problem.kind_transmission_ps,
+            hold=_holds(problem),
             ready=problem.ready_ps()[table.tenant, problem.topology.gpus[source]],
         )
         jobs._check_routes(source[owner], who)
@@ -150,6 +150,14 @@ class Jobs:
         return (piece + jitter[block]) / count
 
 
+def _holds(problem: Problem) -> IntArray:
+    """How long a chunk of each size (columns) holds a link of each kind (rows), overhead first."""
+    topology, transmission = problem.topology, problem.kind_transmission_ps
+    overhead = np.zeros(len(transmission), dtype=np.int64)
+    overhead[topology.link_kind] = topology.overhead_ps
+    return transmission + overhead[:, None]
+
+
 def refusal(problem: Problem) -> str | None:
     """Say why legs do not serve a problem; None if they do."""
     table, is_sum = problem.chunks, problem.has_reductions
@@ -159,8 +167,6 @@ def refusal(problem: Problem) -> str | None:
         return "sums of ranks that are ready later are not planned"
     if problem.topology.has_profiles:
         return "bandwidths change over time"
-    if problem.topology.has_overheads:
-        return "transfers cost more than their bytes"
     is_held = problem.transit is Transit.CUT_THROUGH or problem.switch is SwitchMode.HYPER_EDGE
     if (is_held and problem.topology.num_switches) or problem.buffer is not None:
         return "circuits and limited buffers are not planned"

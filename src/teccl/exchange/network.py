@@ -73,7 +73,7 @@ class Network:
             fan_start,
             fan,
             topology.num_gpus,
-            topology.alpha_ps.astype(float),
+            (topology.alpha_ps + topology.overhead_ps).astype(float),
             np.array(per_byte),
             ROUTES,
         )

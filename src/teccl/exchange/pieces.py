@@ -17,6 +17,8 @@ PASSES = 16
 PATIENCE = 8
 # Pieces take at least this part of some link's latency: finer ones gain little, if only on paper.
 LATENCY_PART = 4
+# Pieces take at least so many times their overhead on some link, where it costs some percent then.
+OVERHEADS = 16
 # How many times finer the chunks of each further schedule are.
 FINER = 3
 
@@ -34,7 +36,8 @@ def most_chunks(topology: Topology) -> int:
 def num_pieces(demand: Demand, topology: Topology, wanted: int) -> int:
     """Into how many pieces to cut the largest block to have about so many chunks in all.
 
-    No piece is so small that it takes less than a part of the latency on every link.
+    No piece is so small that it takes less than a part of the latency on every link, or only a few
+    times the overhead on every link that has one.
     """
     sizes = [size for tenant in demand.tenants for size in _block_sizes(tenant, topology)]
     total, largest = sum(sizes), max(sizes, default=0)
@@ -43,7 +46,9 @@ def num_pieces(demand: Demand, topology: Topology, wanted: int) -> int:
     # The last piece of a block is half as long as others, in the mean.
     piece = total / max(wanted - len(sizes) / 2, wanted / 2)
     latency = topology.each_kind(lambda link: float(link.alpha * topology.rate(link)))
-    return max(1, int(largest / max(piece, max(latency) / LATENCY_PART)))
+    overhead = topology.each_kind(lambda link: float(link.overhead * topology.rate(link)))
+    paid = min(filter(None, overhead), default=0.0) * OVERHEADS
+    return max(1, int(largest / max(piece, max(latency) / LATENCY_PART, paid)))
 
 
 def _block_sizes(tenant: Tenant, topology: Topology) -> list[float]:
