@@ -91,57 +91,29 @@ STEP_LATENCY: dict[Medium, dict[Algorithm, Three]] = {
     },
 }
 
+
+def _by_generation(*rows: Three) -> dict[Generation, Three]:
+    """A table with a row for each generation, in their order."""
+    return dict(zip(Generation, rows, strict=True))
+
+
 # The most that the LL protocol moves: on one node by GPU, on several by the CPU's vendor.
-LL_MOST: dict[Generation, Three] = {
-    Generation.VOLTA: (39.0, 39.0, 20.4),
-    Generation.AMPERE: (87.7, 22.5, 19.0),
-    Generation.HOPPER: (141.0, 45.0, 35.0),
-    Generation.BLACKWELL: (282.0, 90.0, 70.0),
-}
+LL_MOST = _by_generation(
+    (39.0, 39.0, 20.4), (87.7, 22.5, 19.0), (141.0, 45.0, 35.0), (282.0, 90.0, 70.0)
+)
 # The most of one channel, by algorithm and protocol.
-RING_LL128_MOST: dict[Generation, Three] = {
-    Generation.VOLTA: (20.0, 20.0, 20.0),
-    Generation.AMPERE: (20.0, 20.0, 20.0),
-    Generation.HOPPER: (36.7, 36.7, 36.7),
-    Generation.BLACKWELL: (40.0, 40.0, 40.0),
-}
-TREE_LL128_MOST: dict[Generation, Three] = {
-    Generation.VOLTA: (20.0, 20.0, 20.0),
-    Generation.AMPERE: (20.0, 20.0, 20.0),
-    Generation.HOPPER: (36.7, 36.7, 29.0),
-    Generation.BLACKWELL: (55.6, 31.67, 20.0),
-}
-TREE_MOST: dict[Generation, Three] = {
-    Generation.VOLTA: (26.5, 18.5, 10.0),
-    Generation.AMPERE: (24.0, 23.6, 17.8),
-    Generation.HOPPER: (38.7, 41.4, 36.0),
-    Generation.BLACKWELL: (70.0, 42.8, 24.0),
-}
-NVLS_TREE_MOST: dict[Generation, Three] = {
-    Generation.VOLTA: (26.5, 18.5, 10.0),
-    Generation.AMPERE: (24.0, 23.6, 17.8),
-    Generation.HOPPER: (0.0, 57.7, 45.5),
-    Generation.BLACKWELL: (0.0, 96.0, 80.0),
-}
-NVLS_EFFICIENCY: dict[Generation, float] = {
-    Generation.VOLTA: 0.0,
-    Generation.AMPERE: 0.0,
-    Generation.HOPPER: 0.85,
-    Generation.BLACKWELL: 0.74,
-}
+RING_LL128_MOST = _by_generation((20.0,) * 3, (20.0,) * 3, (36.7,) * 3, (40.0,) * 3)
+TREE_LL128_MOST = _by_generation((20.0,) * 3, (20.0,) * 3, (36.7, 36.7, 29.0), (55.6, 31.67, 20.0))
+TREE_MOST = _by_generation(
+    (26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (38.7, 41.4, 36.0), (70.0, 42.8, 24.0)
+)
+NVLS_TREE_MOST = _by_generation(
+    (26.5, 18.5, 10.0), (24.0, 23.6, 17.8), (0.0, 57.7, 45.5), (0.0, 96.0, 80.0)
+)
+NVLS_EFFICIENCY = dict(zip(Generation, (0.0, 0.0, 0.85, 0.74), strict=True))
 # What NCCL takes an NVLink to move, of what its data sheet says, in GB/s.
-NVLINK_RATE: dict[Generation, float] = {
-    Generation.VOLTA: 20.0,
-    Generation.AMPERE: 20.0,
-    Generation.HOPPER: 20.6,
-    Generation.BLACKWELL: 40.1,
-}
-NVLINK_LINE_RATE: dict[Generation, float] = {
-    Generation.VOLTA: 25.0,
-    Generation.AMPERE: 25.0,
-    Generation.HOPPER: 25.0,
-    Generation.BLACKWELL: 50.0,
-}
+NVLINK_RATE = dict(zip(Generation, (20.0, 20.0, 20.6, 40.1), strict=True))
+NVLINK_LINE_RATE = dict(zip(Generation, (25.0, 25.0, 25.0, 50.0), strict=True))
 # Posting to the network, by the vendor of the CPU.
 NET_OVERHEAD = {"intel": 1.0, "amd": 2.0}
 

@@ -85,15 +85,7 @@ def fit_line(sizes: Sequence[float] | Array, seconds: Sequence[float] | Array) -
     (1.0, 1000000000)
     """
     x = np.asarray(sizes, dtype=float)
-    answer, errors, residual = _regress(np.stack([np.ones_like(x), x], axis=1), x, seconds)
-    return Fit(
-        alpha_s=answer[0],
-        beta_s_per_byte=answer[1],
-        alpha_error=errors[0],
-        beta_error=errors[1],
-        samples=len(x),
-        typical_residual=residual,
-    )
+    return _regress(np.stack([np.ones_like(x), x], axis=1), x, seconds)
 
 
 def fit_trains(
@@ -120,23 +112,11 @@ def fit_trains(
     """
     m, x = np.asarray(counts, dtype=float), np.asarray(sizes, dtype=float)
     columns = np.stack([np.full_like(x, 2.0), m + 1.0, m * x], axis=1)
-    answer, errors, residual = _regress(columns, x, seconds)
-    return Fit(
-        alpha_s=answer[0],
-        overhead_s=answer[1],
-        beta_s_per_byte=answer[2],
-        alpha_error=errors[0],
-        overhead_error=errors[1],
-        beta_error=errors[2],
-        samples=len(x),
-        typical_residual=residual,
-    )
+    return _regress(columns, x, seconds)
 
 
-def _regress(
-    columns: Array, sizes: Array, seconds: Sequence[float] | Array
-) -> tuple[list[float], list[float], float]:
-    """Return unknowns that are at least zero, their errors and the typical relative residual."""
+def _regress(columns: Array, sizes: Array, seconds: Sequence[float] | Array) -> Fit:
+    """Fit unknowns that are at least zero: alpha first, beta last, an overhead between if any."""
     y = np.asarray(seconds, dtype=float)
     if len(np.unique(sizes)) < 2:
         raise InputError("a fit needs times at two sizes or more; give more sizes")
@@ -150,8 +130,18 @@ def _regress(
     spread = max(_MAD * float(np.median(np.abs(design @ answer - 1.0))), 1e-9)
     answer = _solve(design, "huber", _HUBER * spread, np.maximum(answer, 1e-6))
     errors = _Z95 * spread * np.sqrt(np.diag(np.linalg.pinv(design.T @ design)))
-    residual = float(np.median(np.abs(design @ answer - 1.0)))
-    return (answer * unit).tolist(), (errors * unit).tolist(), residual
+    found, error = (answer * unit).tolist(), (errors * unit).tolist()
+    has_overhead = len(found) > 2
+    return Fit(
+        alpha_s=found[0],
+        beta_s_per_byte=found[-1],
+        alpha_error=error[0],
+        beta_error=error[-1],
+        samples=len(y),
+        typical_residual=float(np.median(np.abs(design @ answer - 1.0))),
+        overhead_s=found[1] if has_overhead else None,
+        overhead_error=error[1] if has_overhead else 0.0,
+    )
 
 
 def faster_half(kinds: Sequence[object], seconds: Sequence[float]) -> list[int]:

@@ -18,7 +18,7 @@ from teccl.topology.presets._wiring import (
     read_bandwidth,
     read_dims,
 )
-from teccl.topology.presets.vendor import nvlink_cluster, xgmi_cluster
+from teccl.topology.presets.clusters import nvlink_cluster, nvlink_machine, xgmi_machine
 from teccl.units import Quantity, parse_bandwidth
 
 _NVLINK4, _NVLINK5 = parse_bandwidth("450GB/s"), parse_bandwidth("900GB/s")
@@ -27,32 +27,16 @@ _NDR, _XDR = parse_bandwidth("400Gb/s"), parse_bandwidth("800Gb/s")
 _XGMI_MI325, _XGMI_MI355 = parse_bandwidth("64GB/s"), parse_bandwidth("76.8GB/s")
 
 
-def dgx_b200(
-    *,
-    chassis: int = 1,
-    nvls: bool = False,
-    alpha: Quantity | None = None,
-    rates: str = "line",
-) -> Topology:
+dgx_b200 = nvlink_machine(
+    "dgx-b200",
     """NVIDIA DGX B200: 8 GPUs on NVSwitch, one 400 Gb/s NIC per GPU.
 
     NVLink 5 has 18 links of 50 GB/s, 900 GB/s in each direction (stas00/ml-engineering, network;
-    NCCL counts 18 x 40.1); eight ConnectX-7 ports of 400 Gb/s (the same).
-
-    Parameters
-    ----------
-    chassis
-        Number of chassis of 8 GPUs.
-    nvls
-        Whether the NVSwitches reduce (NVLink SHARP).
-    alpha
-        Latency of every link, instead of the module's figures.
-    rates
-        ``line`` or ``effective``, see `teccl.topology.presets.rates`.
-    """
-    return nvlink_cluster(
-        "dgx-b200", chassis, 8, _NVLINK5, _NDR, nvls=nvls, alpha=alpha, rates=rates
-    )
+    NCCL counts 18 x 40.1); eight ConnectX-7 ports of 400 Gb/s (the same).""",
+    gpus=8,
+    nvlink=_NVLINK5,
+    nic=_NDR,
+)
 
 
 def dgx_b300(
@@ -92,180 +76,87 @@ def dgx_b300(
     )
 
 
-def gb300_nvl72(
-    *,
-    chassis: int = 1,
-    nvls: bool = False,
-    alpha: Quantity | None = None,
-    rates: str = "line",
-) -> Topology:
+gb300_nvl72 = nvlink_machine(
+    "gb300-nvl72",
     """NVIDIA GB300 NVL72: racks of 72 GPUs on NVLink switches, one 800 Gb/s NIC per GPU.
 
     As the GB200 NVL72, with ConnectX-8 (NVIDIA documentation of GB300 and A4X Max); that one has
-    800 Gb/s is unconfirmed. Four rails: GPU i is on leaf i mod 4.
-
-    Parameters
-    ----------
-    chassis
-        Number of racks of 72 GPUs.
-    nvls
-        Whether the NVLink switches reduce (NVLink SHARP).
-    alpha
-        Latency of every link, instead of the module's figures.
-    rates
-        ``line`` or ``effective``, see `teccl.topology.presets.rates`.
-    """
-    return nvlink_cluster(
-        *("gb300-nvl72", chassis, 72, _NVLINK5, _XDR),
-        num_rails=4,
-        nvls=nvls,
-        alpha=alpha,
-        rates=rates,
-    )
+    800 Gb/s is unconfirmed. Four rails: GPU i is on leaf i mod 4.""",
+    gpus=72,
+    nvlink=_NVLINK5,
+    nic=_XDR,
+    num_rails=4,
+)
 
 
-def h800(
-    *,
-    chassis: int = 1,
-    nvls: bool = False,
-    alpha: Quantity | None = None,
-    rates: str = "line",
-) -> Topology:
+h800 = nvlink_machine(
+    "h800",
     """NVIDIA H800: 8 GPUs on NVSwitch at 200 GB/s, one 400 Gb/s NIC per GPU.
 
     200 GB/s of NVLink in each direction (NVIDIA/nccl issue 1374); eight NICs of 400 Gb/s
-    (NVIDIA/nccl issue 1154).
-
-    Parameters
-    ----------
-    chassis
-        Number of chassis of 8 GPUs.
-    nvls
-        Whether the NVSwitches reduce (NVLink SHARP).
-    alpha
-        Latency of every link, instead of the module's figures.
-    rates
-        ``line`` or ``effective``, see `teccl.topology.presets.rates`.
-    """
-    return nvlink_cluster(
-        "h800", chassis, 8, _NVLINK_H800, _NDR, nvls=nvls, alpha=alpha, rates=rates
-    )
+    (NVIDIA/nccl issue 1154).""",
+    gpus=8,
+    nvlink=_NVLINK_H800,
+    nic=_NDR,
+)
 
 
-def h20(
-    *,
-    chassis: int = 1,
-    nvls: bool = False,
-    alpha: Quantity | None = None,
-    rates: str = "line",
-) -> Topology:
+h20 = nvlink_machine(
+    "h20",
     """NVIDIA H20: 8 GPUs on NVSwitch at 450 GB/s, one 400 Gb/s NIC per GPU.
 
     NVLink as on an H100, 450 GB/s in each direction (NVIDIA/nccl issue 1374). One 400 Gb/s NIC per
-    GPU is unconfirmed: servers differ.
-
-    Parameters
-    ----------
-    chassis
-        Number of chassis of 8 GPUs.
-    nvls
-        Whether the NVSwitches reduce (NVLink SHARP).
-    alpha
-        Latency of every link, instead of the module's figures.
-    rates
-        ``line`` or ``effective``, see `teccl.topology.presets.rates`.
-    """
-    return nvlink_cluster("h20", chassis, 8, _NVLINK4, _NDR, nvls=nvls, alpha=alpha, rates=rates)
+    GPU is unconfirmed: servers differ.""",
+    gpus=8,
+    nvlink=_NVLINK4,
+    nic=_NDR,
+)
 
 
-def p5(
-    *,
-    chassis: int = 1,
-    nvls: bool = False,
-    alpha: Quantity | None = None,
-    rates: str = "line",
-) -> Topology:
+p5 = nvlink_machine(
+    "p5",
     """AWS p5: 8 H100 on NVSwitch, 32 EFA ports of 100 Gb/s, four per GPU.
 
     450 GB/s of NVLink in each direction; 32 x 100 Gb/s a node (stas00/ml-engineering, network,
     table of EFA), modelled as one NIC of 50 GB/s per GPU. Rails are unconfirmed: EFA spreads
-    packets over its network. That effective rates hold for EFA is unconfirmed, too.
-
-    Parameters
-    ----------
-    chassis
-        Number of instances of 8 GPUs.
-    nvls
-        Whether the NVSwitches reduce (NVLink SHARP).
-    alpha
-        Latency of every link, instead of the module's figures.
-    rates
-        ``line`` or ``effective``, see `teccl.topology.presets.rates`.
-    """
-    return nvlink_cluster("p5", chassis, 8, _NVLINK4, _NDR, nvls=nvls, alpha=alpha, rates=rates)
+    packets over its network. That effective rates hold for EFA is unconfirmed, too.""",
+    gpus=8,
+    nvlink=_NVLINK4,
+    nic=_NDR,
+)
 
 
-def a3_ultra(
-    *,
-    chassis: int = 1,
-    nvls: bool = False,
-    alpha: Quantity | None = None,
-    rates: str = "line",
-) -> Topology:
+a3_ultra = nvlink_machine(
+    "a3-ultra",
     """Google A3 Ultra: 8 H200 on NVSwitch, eight RoCE NICs of 400 Gb/s.
 
     450 GB/s of NVLink in each direction (DGX H200 data sheet); 8 x 400 Gb/s ConnectX-7 (Google's
-    cluster-toolkit v1.44.1).
-
-    Parameters
-    ----------
-    chassis
-        Number of machines of 8 GPUs.
-    nvls
-        Whether the NVSwitches reduce (NVLink SHARP).
-    alpha
-        Latency of every link, instead of the module's figures.
-    rates
-        ``line`` or ``effective``, see `teccl.topology.presets.rates`.
-    """
-    return nvlink_cluster(
-        "a3-ultra", chassis, 8, _NVLINK4, _NDR, nvls=nvls, alpha=alpha, rates=rates
-    )
+    cluster-toolkit v1.44.1).""",
+    gpus=8,
+    nvlink=_NVLINK4,
+    nic=_NDR,
+)
 
 
-def mi325x(*, chassis: int = 1, alpha: Quantity | None = None, rates: str = "line") -> Topology:
+mi325x = xgmi_machine(
+    "mi325x",
     """AMD Instinct MI325X: 8 GPUs fully connected by xGMI, one 400 Gb/s NIC per GPU.
 
-    The links of an MI300X, 7 x 64 GB/s (stas00/ml-engineering, network); the NICs are its too.
-
-    Parameters
-    ----------
-    chassis
-        Number of nodes of 8 GPUs.
-    alpha
-        Latency of every link, instead of the module's figures.
-    rates
-        ``line`` or ``effective``, see `teccl.topology.presets.rates`.
-    """
-    return xgmi_cluster("mi325x", chassis, _XGMI_MI325, _NDR, alpha=alpha, rates=rates)
+    The links of an MI300X, 7 x 64 GB/s (stas00/ml-engineering, network); the NICs are its too.""",
+    link=_XGMI_MI325,
+    nic=_NDR,
+)
 
 
-def mi355x(*, chassis: int = 1, alpha: Quantity | None = None, rates: str = "line") -> Topology:
+mi355x = xgmi_machine(
+    "mi355x",
     """AMD Instinct MI355X: 8 GPUs fully connected by xGMI, one 400 Gb/s NIC per GPU.
 
     7 x 76.8 GB/s, 153.6 both ways, is unconfirmed: secondary pages only. RCCL takes 48 GB/s for
-    these links as for the MI300X's.
-
-    Parameters
-    ----------
-    chassis
-        Number of nodes of 8 GPUs.
-    alpha
-        Latency of every link, instead of the module's figures.
-    rates
-        ``line`` or ``effective``, see `teccl.topology.presets.rates`.
-    """
-    return xgmi_cluster("mi355x", chassis, _XGMI_MI355, _NDR, alpha=alpha, rates=rates)
+    these links as for the MI300X's.""",
+    link=_XGMI_MI355,
+    nic=_NDR,
+)
 
 
 def tpu_v5p(

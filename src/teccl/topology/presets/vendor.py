@@ -16,20 +16,16 @@ is oversubscribed. One chassis has no leaf and no spine. NVSwitch planes and spi
 symmetric, so one switch at the full rate stands for all of them.
 """
 
-from collections.abc import Sequence
-from fractions import Fraction
-
 from teccl.topology.model import Topology
 from teccl.topology.presets._wiring import Wiring, check_count, check_size
-from teccl.topology.presets.rates import check_rates, xgmi
-from teccl.topology.presets.rates import nic as nic_figures
-from teccl.topology.presets.rates import nvlink as nvlink_figures
-from teccl.units import Quantity, parse_bandwidth, parse_duration
-
-_NVSWITCH_ALPHA = parse_duration("0.35us")
-_XGMI_ALPHA = parse_duration("0.7us")
-_NIC_ALPHA = parse_duration("0.65us")
-_SPINE_ALPHA = parse_duration("0.15us")
+from teccl.topology.presets.clusters import (
+    NIC_ALPHA,
+    XGMI_ALPHA,
+    leaves_and_spine,
+    nvlink_machine,
+    xgmi_machine,
+)
+from teccl.units import Quantity, parse_bandwidth
 
 _NVLINK3 = parse_bandwidth("300GB/s")
 _NVLINK4 = parse_bandwidth("450GB/s")
@@ -48,120 +44,57 @@ _MI250_SINGLE = (
 )
 
 
-def dgx_a100(
-    *,
-    chassis: int = 1,
-    nvls: bool = False,
-    alpha: Quantity | None = None,
-    rates: str = "line",
-) -> Topology:
+dgx_a100 = nvlink_machine(
+    "dgx-a100",
     """NVIDIA DGX A100: 8 GPUs on NVSwitch, one 200 Gb/s NIC per GPU.
 
     Third-generation NVLink has 600 GB/s per GPU in both directions together, 300 GB/s in each;
     the compute fabric has eight single-port ConnectX-6 HDR adapters, 200 Gb/s = 25 GB/s each
     (NVIDIA DGX A100 data sheet and user guide). Rail-optimised: NVIDIA DGX SuperPOD reference
-    architecture.
-
-    Parameters
-    ----------
-    chassis
-        Number of chassis of 8 GPUs.
-    nvls
-        Whether the NVSwitches reduce. The A100's hardware does not; this is for comparisons.
-    alpha
-        Latency of every link, instead of the module's figures.
-    rates
-        ``line`` or ``effective``, see `teccl.topology.presets.rates`.
-    """
-    return nvlink_cluster(
-        "dgx-a100", chassis, 8, _NVLINK3, _HDR, nvls=nvls, alpha=alpha, rates=rates
-    )
+    architecture.""",
+    gpus=8,
+    nvlink=_NVLINK3,
+    nic=_HDR,
+)
 
 
-def dgx_h100(
-    *,
-    chassis: int = 1,
-    nvls: bool = False,
-    alpha: Quantity | None = None,
-    rates: str = "line",
-) -> Topology:
+dgx_h100 = nvlink_machine(
+    "dgx-h100",
     """NVIDIA DGX H100: 8 GPUs on NVSwitch, one 400 Gb/s NIC per GPU.
 
     Fourth-generation NVLink has 900 GB/s per GPU in both directions together, 450 GB/s in each;
     eight ConnectX-7 NDR ports of 400 Gb/s = 50 GB/s serve the compute fabric (NVIDIA DGX H100
-    data sheet and user guide). Rail-optimised: NVIDIA DGX SuperPOD reference architecture.
-
-    Parameters
-    ----------
-    chassis
-        Number of chassis of 8 GPUs.
-    nvls
-        Whether the NVSwitches reduce (NVLink SHARP).
-    alpha
-        Latency of every link, instead of the module's figures.
-    rates
-        ``line`` or ``effective``, see `teccl.topology.presets.rates`.
-    """
-    return nvlink_cluster(
-        "dgx-h100", chassis, 8, _NVLINK4, _NDR, nvls=nvls, alpha=alpha, rates=rates
-    )
+    data sheet and user guide). Rail-optimised: NVIDIA DGX SuperPOD reference architecture.""",
+    gpus=8,
+    nvlink=_NVLINK4,
+    nic=_NDR,
+)
 
 
-def dgx_h200(
-    *,
-    chassis: int = 1,
-    nvls: bool = False,
-    alpha: Quantity | None = None,
-    rates: str = "line",
-) -> Topology:
+dgx_h200 = nvlink_machine(
+    "dgx-h200",
     """NVIDIA DGX H200: the network of a DGX H100, more memory on the GPUs.
 
     900 GB/s of NVLink per GPU, 450 GB/s in each direction, and eight ConnectX-7 ports of
-    400 Gb/s = 50 GB/s (NVIDIA DGX H200 data sheet and DGX H100/H200 user guide).
-
-    Parameters
-    ----------
-    chassis
-        Number of chassis of 8 GPUs.
-    nvls
-        Whether the NVSwitches reduce (NVLink SHARP).
-    alpha
-        Latency of every link, instead of the module's figures.
-    rates
-        ``line`` or ``effective``, see `teccl.topology.presets.rates`.
-    """
-    return nvlink_cluster(
-        "dgx-h200", chassis, 8, _NVLINK4, _NDR, nvls=nvls, alpha=alpha, rates=rates
-    )
+    400 Gb/s = 50 GB/s (NVIDIA DGX H200 data sheet and DGX H100/H200 user guide).""",
+    gpus=8,
+    nvlink=_NVLINK4,
+    nic=_NDR,
+)
 
 
-def gb200_nvl72(
-    *,
-    chassis: int = 1,
-    nvls: bool = False,
-    alpha: Quantity | None = None,
-    rates: str = "line",
-) -> Topology:
+gb200_nvl72 = nvlink_machine(
+    "gb200-nvl72",
     """NVIDIA GB200 NVL72: racks of 72 GPUs on NVLink switches, one 400 Gb/s NIC per GPU.
 
     Fifth-generation NVLink has 1.8 TB/s per GPU in both directions together, 900 GB/s in each,
     130 TB/s a rack (NVIDIA GB200 NVL72 data sheet). A rack has 18 compute trays of four GPUs with
-    four ConnectX-7 ports of 400 Gb/s = 50 GB/s, so there are four rails: GPU i is on leaf i mod 4.
-
-    Parameters
-    ----------
-    chassis
-        Number of racks of 72 GPUs.
-    nvls
-        Whether the NVLink switches reduce (NVLink SHARP).
-    alpha
-        Latency of every link, instead of the module's figures.
-    rates
-        ``line`` or ``effective``, see `teccl.topology.presets.rates`.
-    """
-    return nvlink_cluster(
-        "gb200-nvl72", chassis, 72, _NVLINK5, _NDR, num_rails=4, nvls=nvls, alpha=alpha, rates=rates
-    )
+    four ConnectX-7 ports of 400 Gb/s = 50 GB/s: four rails, GPU i is on leaf i mod 4.""",
+    gpus=72,
+    nvlink=_NVLINK5,
+    nic=_NDR,
+    num_rails=4,
+)
 
 
 def mi250(*, chassis: int = 1, alpha: Quantity | None = None) -> Topology:
@@ -190,129 +123,25 @@ def mi250(*, chassis: int = 1, alpha: Quantity | None = None) -> Topology:
     for members in gpus:
         for pairs, links in ((packages, 4), (_MI250_DOUBLE, 2), (_MI250_SINGLE, 1)):
             for a, b in pairs:
-                wiring.wire(members[a], members[b], links * _XGMI_MI250, _XGMI_ALPHA)
+                wiring.wire(members[a], members[b], links * _XGMI_MI250, XGMI_ALPHA)
     if chassis > 1:
-        leaves = _leaves_and_spine(wiring, 8, chassis * _HDR)
+        leaves = leaves_and_spine(wiring, 8, chassis * _HDR)
         for c, members in enumerate(gpus):
             for gcd, gpu in enumerate(members):
                 leaf, nic = leaves[gcd // 2], f"c{c}/nic{gcd // 2}"
                 out, back = wiring.share(f"{nic}/out", _HDR), wiring.share(f"{nic}/in", _HDR)
-                wiring.link(gpu, leaf, _HDR, _NIC_ALPHA, shares=(out,))
-                wiring.link(leaf, gpu, _HDR, _NIC_ALPHA, shares=(back,))
+                wiring.link(gpu, leaf, _HDR, NIC_ALPHA, shares=(out,))
+                wiring.link(leaf, gpu, _HDR, NIC_ALPHA, shares=(back,))
     return wiring.topology()
 
 
-def mi300x(*, chassis: int = 1, alpha: Quantity | None = None, rates: str = "line") -> Topology:
+mi300x = xgmi_machine(
+    "mi300x",
     """AMD Instinct MI300X: 8 GPUs fully connected by xGMI, one 400 Gb/s NIC per GPU.
 
     Each GPU has an xGMI link to each of its seven peers, 64 GB/s in each direction (AMD Instinct
     MI300X platform data sheet: 896 GB/s a GPU in both directions together). Eight 400 Gb/s =
-    50 GB/s NICs a node, as in Azure's ND MI300X v5.
-
-    Parameters
-    ----------
-    chassis
-        Number of nodes of 8 GPUs.
-    alpha
-        Latency of every link, instead of the module's figures.
-    rates
-        ``line`` or ``effective``, see `teccl.topology.presets.rates`.
-    """
-    return xgmi_cluster("mi300x", chassis, _XGMI_MI300, _NDR, alpha=alpha, rates=rates)
-
-
-def xgmi_cluster(
-    preset: str,
-    chassis: int,
-    link: Fraction,
-    nic: Fraction,
-    *,
-    alpha: Quantity | None,
-    rates: str,
-) -> Topology:
-    """Nodes of eight GPUs fully connected by xGMI, joined by rails from two nodes on."""
-    check_count(preset, "chassis", chassis, low=1)
-    check_size(preset, nodes=8 * chassis + 9, links=72 * chassis + 16, lower="chassis")
-    effective = check_rates(preset, rates)
-    wiring, figures = Wiring(preset, alpha=alpha), xgmi(link, _XGMI_ALPHA, effective=effective)
-    gpus = [wiring.chassis_gpus(c, 8) for c in range(chassis)]
-    for members in gpus:
-        for i, gpu in enumerate(members):
-            for peer in members[i + 1 :]:
-                wiring.wire(gpu, peer, link * figures.part, figures.alpha)
-    if chassis > 1:
-        _rails(wiring, gpus, nic, num_rails=8, effective=effective)
-    return wiring.topology()
-
-
-def nvlink_cluster(
-    preset: str,
-    chassis: int,
-    gpus_per_chassis: int,
-    nvlink: Fraction,
-    nic: Fraction,
-    *,
-    num_rails: int = 8,
-    planes: int = 1,
-    nvls: bool,
-    alpha: Quantity | None,
-    rates: str,
-) -> Topology:
-    """Chassis of GPUs around one NVSwitch, joined by rails from two chassis on.
-
-    With several `planes` every network card is split into as many ports, each on a network of its
-    own.
-    """
-    check_count(preset, "chassis", chassis, low=1)
-    check_size(
-        preset,
-        nodes=(gpus_per_chassis + 1) * chassis + planes * (num_rails + 1),
-        links=(2 + 2 * planes) * gpus_per_chassis * chassis + 2 * planes * num_rails,
-        lower="chassis",
-    )
-    effective = check_rates(preset, rates)
-    figures = nvlink_figures(nvlink, _NVSWITCH_ALPHA, effective=effective)
-    rate = nvlink * figures.part
-    wiring = Wiring(preset, alpha=alpha)
-    gpus = []
-    for c in range(chassis):
-        gpus.append(wiring.chassis_gpus(c, gpus_per_chassis))
-        nvswitch = wiring.switch(f"c{c}/nvswitch", group=f"c{c}", reduce=nvls)
-        for gpu in gpus[c]:
-            wiring.link(gpu, nvswitch, rate, figures.alpha, overhead=figures.overhead)
-            wiring.link(nvswitch, gpu, rate, figures.alpha)
-    for plane in range(planes) if chassis > 1 else ():
-        prefix = f"p{plane}/" if planes > 1 else ""
-        _rails(wiring, gpus, nic / planes, num_rails=num_rails, effective=effective, prefix=prefix)
-    return wiring.topology()
-
-
-def _rails(
-    wiring: Wiring,
-    gpus: Sequence[Sequence[int]],
-    nic: Fraction,
-    *,
-    num_rails: int,
-    effective: bool = False,
-    prefix: str = "",
-) -> None:
-    """Give each GPU a NIC on the leaf of its rail, and join the leaves by a spine."""
-    figures = nic_figures(_NIC_ALPHA, effective=effective)
-    rate = nic * figures.part
-    nics_per_leaf = sum(len(members) for members in gpus) // num_rails
-    leaves = _leaves_and_spine(wiring, num_rails, nics_per_leaf * rate, prefix)
-    for members in gpus:
-        for i, gpu in enumerate(members):
-            leaf = leaves[i % num_rails]
-            wiring.link(gpu, leaf, rate, figures.alpha, overhead=figures.overhead)
-            wiring.link(leaf, gpu, rate, figures.alpha)
-
-
-def _leaves_and_spine(
-    wiring: Wiring, num_rails: int, uplink: Fraction, prefix: str = ""
-) -> list[int]:
-    leaves = [wiring.switch(f"{prefix}leaf{rail}") for rail in range(num_rails)]
-    spine = wiring.switch(f"{prefix}spine")
-    for leaf in leaves:
-        wiring.wire(leaf, spine, uplink, _SPINE_ALPHA)
-    return leaves
+    50 GB/s NICs a node, as in Azure's ND MI300X v5.""",
+    link=_XGMI_MI300,
+    nic=_NDR,
+)
