@@ -55,3 +55,10 @@ def test_sweep_and_compare_show_the_model():
     assert "NCCL's model takes 27.411 us by ring ll; a model, not a measurement" in compared.out
     other = run("compare", "mi300x", *common)
     assert "NCCL" not in other.out
+
+
+def test_a_part_of_a_byte_is_refused():
+    """Sizes are those of nccl-tests, which are whole."""
+    outcome = run("expect", "dgx-h100", "allgather", "--sizes", "1.5B", "--no-schedule")
+    assert_refused(outcome)
+    assert "1.5B" in outcome.err

@@ -104,6 +104,8 @@ def _expectations(
 
     kind = parse_collective(collective)
     for size in sizes:
+        if size.denominator != 1:
+            raise InputError(f"size {float(size):g}B is no whole number of bytes; round it")
         demand = Demand.collective(collective, size=size)
         problem = Problem(topology=topology, demand=demand)
         result = None if options is None else solve(topology, demand=demand, **options)
