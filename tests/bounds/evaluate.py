@@ -13,6 +13,7 @@ from teccl.bounds.lengths import _are_pairs, _length_bound, _Load
 from teccl.bounds.network import Network
 from teccl.bounds.partitions import Partition
 from teccl.bounds.quickest import quickest_bound
+from teccl.bounds.sized_cuts import sized_cut_bounds
 from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
 
@@ -36,6 +37,7 @@ def best_bound(problem: Problem, *, grid: TimeGrid | None = None, fluid: bool = 
     estimates.sort(key=lambda estimate: -estimate.value)
     moving = [quickest_bound(network, estimate) for estimate in estimates[:MOST_MOVING]]
     found += [bound for bound in moving if bound is not None]
+    found += sized_cut_bounds(network, estimates, None)
     return max(found, key=lambda bound: bound.value)
 
 

@@ -102,7 +102,7 @@ def cut_bound(network: Network, estimate: Estimate) -> Bound:
     else:
         away = (head + tail).tolist()
         value = _least_whole_time(estimate.gates, away, int(network.classes.count[members].sum()))
-    return Bound(kind="cut", value=value, certificate=_sentence(network, estimate))
+    return Bound(kind="cut", value=value, certificate=cut_sentence(network, estimate))
 
 
 def _toll(gates: list[Gate]) -> Fraction:
@@ -233,7 +233,7 @@ def _least_whole_time(gates: list[Gate], away: list[int], total: int) -> int:
     return low
 
 
-def _sentence(network: Network, estimate: Estimate) -> str:
+def cut_sentence(network: Network, estimate: Estimate) -> str:
     """Say what binds: how much crosses which links, and the latency around it."""
     topology, classes = network.problem.topology, network.classes
     load, chosen, gates = estimate.load, estimate.chosen, estimate.gates

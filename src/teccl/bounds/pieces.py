@@ -108,20 +108,17 @@ def pieces_of(
     Pieces
         None where no transfer has an overhead, switches make circuits, or there is too much to do.
     """
-    topology = network.problem.topology
-    overhead = np.array(topology.each_link(lambda e: int(e.overhead * PICOSECONDS)), dtype=np.int64)
-    most = _sizes()
+    overhead, most = overheads(network), sizes_of()
     if not overhead.any() or network.has_circuits or count * len(most) > MOST_GROWTH:
         return None
     largest = max(network.classes.amount)
-    bytes_take = np.array([int(largest / rate) for rate in network.rate], dtype=np.int64)
+    takes = bytes_take(network, largest)
     hop, _ = _hops(near, far, network.step, is_place)
-    on_links, lead = _hops(near, far, bytes_take, is_place)
+    on_links, lead = _hops(near, far, takes, is_place)
+    costs = list(zip(overhead.tolist(), takes.tolist(), strict=True))
     ports = {
-        tuple(
-            sorted(zip(overhead[near == v].tolist(), bytes_take[near == v].tolist(), strict=True))
-        )
-        for v in np.flatnonzero(is_place).tolist()
+        tuple(sorted(costs[e] for e in np.flatnonzero(near == place)))
+        for place in np.flatnonzero(is_place)
     }
     known = [
         _growth(hop + part * on_links // WHOLE, _holds(ports, part), count)
@@ -130,7 +127,18 @@ def pieces_of(
     return Pieces(largest=largest, most=most, known=np.array(known), lead=lead, overhead=overhead)
 
 
-def _sizes() -> IntArray:
+def overheads(network: Network) -> IntArray:
+    """Picoseconds of each link's overhead, rounded down."""
+    topology = network.problem.topology
+    return np.array(topology.each_link(lambda e: int(e.overhead * PICOSECONDS)), dtype=np.int64)
+
+
+def bytes_take(network: Network, amount: Fraction) -> IntArray:
+    """Picoseconds that some bytes take of each link, rounded down."""
+    return np.array([int(amount / rate) for rate in network.rate], dtype=np.int64)
+
+
+def sizes_of() -> IntArray:
     """Upper ends of the ranges of sizes, the largest last."""
     steps = np.arange(SIZES_PER_HALVING * HALVINGS, -1, -1) / SIZES_PER_HALVING
     return np.round(WHOLE * 2.0**-steps).astype(np.int64)

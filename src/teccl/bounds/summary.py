@@ -13,6 +13,7 @@ from teccl.bounds.lengths import length_bounds
 from teccl.bounds.model import Bound
 from teccl.bounds.network import Network
 from teccl.bounds.quickest import quickest_bound
+from teccl.bounds.sized_cuts import sized_cut_bounds
 from teccl.bounds.windows import FAR
 from teccl.demand import Collective, Demand, ExplicitChunk
 from teccl.problem import Problem
@@ -55,6 +56,7 @@ def all_bounds(
     narrowest = [estimate.cut.inside for estimate in found]
     bounds = [_pair_bound(network), *partition_bounds(network, narrowest)]
     bounds += [cut_bound(network, estimate) for estimate in found[:most_cuts]]
+    bounds += sized_cut_bounds(network, found, most_cuts)
     if narrow:
         moving = (quickest_bound(network, estimate) for estimate in found[:MOST_CUTS])
         bounds += [bound for bound in moving if bound is not None]
