@@ -37,6 +37,7 @@ LAYERS = [
     {"check"},
     {"exchange"},
     {"moe", "placement"},
+    {"orbit"},
     {"synthesis.request"},
     # The state of a search, which exact models take part in.
     {
@@ -117,6 +118,19 @@ def test_the_judge_shares_no_code_with_what_it_judges():
             "grid.delta",
             "epochs_to_",
         ):
+            assert word not in text, f"{path.name} uses {word}"
+
+
+def test_the_judge_of_orbits_shares_no_code_with_what_it_judges():
+    """It imports data types of orbits and of violations: no planner, no bound, no timing."""
+    allowed = {f"teccl.orbit.{name}" for name in ("judge", "lattice", "problem", "schedule")}
+    for path in sorted((ROOT / "orbit" / "judge").glob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        for name in re.findall(r"from (teccl\.\S+) import", text):
+            within = name.startswith("teccl.orbit")
+            assert not within or any(name.startswith(one) for one in allowed), name
+            assert within or name.split(".")[1] not in ("construct", "bounds", "replay"), name
+        for word in ("held_ps", "arrival_ps", ".rate(", "expansion"):
             assert word not in text, f"{path.name} uses {word}"
 
 

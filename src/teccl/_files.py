@@ -76,6 +76,20 @@ def read_text(path: Path, error: ErrorType, *, max_bytes: int = MAX_INPUT_BYTES)
         raise error(f"file {path} cannot be read: {reason}") from None
 
 
+def read_head(path: Path, count: int = 200) -> str:
+    """Return the first characters of a text file, unzipped if it is gzip.
+
+    Raises
+    ------
+    OSError
+        If there is no such file.
+    """
+    with path.open("rb") as raw:
+        zipped = raw.read(2) == _GZIP_MAGIC
+    with gzip.open(path) if zipped else path.open("rb") as stream:
+        return stream.read(count).decode("utf-8", errors="replace")
+
+
 def _unzip(raw: bytes, path: Path, error: ErrorType, max_bytes: int) -> bytes:
     """Return the content of gzip data, refusing what is larger than a real file would be."""
     limit = min(max_bytes, max(MAX_INPUT_BYTES, _MAX_EXPANSION * len(raw)))

@@ -7,6 +7,7 @@ them all, `build_preset` calls one from text.
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from teccl._files import shown
 from teccl._suggest import did_you_mean
@@ -15,7 +16,7 @@ from teccl.topology.model import Topology
 from teccl.topology.presets import generic, paper, recent, vendor
 from teccl.topology.presets._wiring import read_latency
 
-__all__ = ["PRESETS", "PresetInfo", "build_preset", "list_presets"]
+__all__ = ["PRESETS", "PresetInfo", "build_preset", "list_presets", "read_spec"]
 
 Builder = Callable[..., Topology]
 
@@ -98,6 +99,22 @@ def build_preset(spec: str) -> Topology:
     >>> build_preset("torus:dims=4x4,bandwidth=25GB/s,alpha=0")
     Topology('torus', 16 gpus, 0 switches, 64 links)
     """
+    name, parameters = read_spec(spec)
+    overhead = parameters.pop(OVERHEAD, None)
+    topology = PRESETS[name](**parameters)
+    if overhead is None:
+        return topology
+    return topology.with_overhead(read_latency(name, OVERHEAD, str(overhead)))
+
+
+def read_spec(spec: str) -> tuple[str, dict[str, Any]]:
+    """Return the name of a preset and the parameters that ``name:key=value,...`` gives it.
+
+    Raises
+    ------
+    TopologyError
+        If there is no such preset or parameter.
+    """
     name, colon, text = spec.partition(":")
     name = name.strip()
     builder = PRESETS.get(name)
@@ -106,7 +123,7 @@ def build_preset(spec: str) -> Topology:
             f"no preset {shown(name)}{did_you_mean(name.lower(), PRESETS)} "
             "(the name of a file ends in .yaml, .yml or .json)"
         )
-    parameters: dict[str, object] = {}
+    parameters: dict[str, Any] = {}
     known = [*inspect.signature(builder).parameters, OVERHEAD]
     for item in text.split(",") if colon else ():
         key, equals, value = (part.strip() for part in item.partition("="))
@@ -121,11 +138,7 @@ def build_preset(spec: str) -> Topology:
         if key in parameters:
             raise TopologyError(f"preset {name}: {key} is given twice; give it once")
         parameters[key] = _read_value(name, key, value)
-    overhead = parameters.pop(OVERHEAD, None)
-    topology = builder(**parameters)
-    if overhead is None:
-        return topology
-    return topology.with_overhead(read_latency(name, OVERHEAD, str(overhead)))
+    return name, parameters
 
 
 def list_presets() -> dict[str, PresetInfo]:

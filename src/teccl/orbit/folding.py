@@ -1,0 +1,245 @@
+"""Folding: a listed topology as a fabric, by shifts of its ranks that map it onto itself.
+
+Ranks are laid out as a grid. A shift along an axis is extended to the switches by what they are
+linked to and kept only if it then takes every link to a link of the same rate, latency and
+overhead. What results is compared with the topology link by link, so that a wrong guess on the
+way can lose a fabric but never give a wrong one.
+"""
+
+import itertools
+import math
+import re
+from collections.abc import Iterator
+from fractions import Fraction
+
+import numpy as np
+
+from teccl._arrays import IntArray, new_run
+from teccl.orbit.fabric import MAX_ORBITS, Fabric, LinkOrbit, NodeOrbit
+from teccl.orbit.lattice import Lattice, Moduli
+from teccl.topology import Link, Topology
+
+# Axes of the grids of ranks that are tried: three tiers, or three dimensions and what is left.
+_AXES = 3
+# Ways to read the numbers in a name as coordinates that are tried.
+_PATTERNS = 64
+
+
+def fold(topology: Topology) -> Fabric | None:
+    """Return the topology as a fabric, None where no shift of ranks moves every GPU.
+
+    Profiles, shared capacities and switches that reduce are not folded.
+    """
+    has_more = topology.has_profiles or topology.shared
+    if has_more or any(node.reduce for node in topology.nodes):
+        return None
+    shape = _best_shape(topology)
+    if shape is None:
+        return None
+    moves = [_extended(topology, *axis) for axis in shape]
+    moduli = tuple(size for size, _ in shape)
+    orbits = _orbits(topology, moduli, [move for move in moves if move is not None])
+    return None if orbits is None else _assembled(topology, moduli, orbits)
+
+
+def _best_shape(topology: Topology) -> list[tuple[int, int]] | None:
+    """Size and stride of the axes of the largest group, outermost first, with the fewest axes.
+
+    What no shift serves is left to the fastest running places of a rank.
+    """
+    count = topology.num_gpus
+    works: dict[tuple[int, int], bool] = {}
+
+    def serves(size: int, stride: int) -> bool:
+        if (size, stride) not in works:
+            works[size, stride] = _extended(topology, size, stride) is not None
+        return works[size, stride]
+
+    for order in sorted(_divisors(count), reverse=True):
+        for axes in range(1, _AXES + 1):
+            for sizes in _factorings(order, axes):
+                strides = [count // math.prod(sizes[: i + 1]) for i in range(axes)]
+                shape = list(zip(sizes, strides, strict=True))
+                if all(serves(*axis) for axis in shape):
+                    return shape
+    return None
+
+
+def _divisors(count: int) -> list[int]:
+    return [d for d in range(2, count + 1) if count % d == 0]
+
+
+def _factorings(count: int, axes: int) -> Iterator[tuple[int, ...]]:
+    """Yield all ways to write a number as a product of so many factors above one."""
+    if axes == 1:
+        yield (count,)
+        return
+    for first in range(2, count // 2 + 1):
+        if count % first == 0:
+            for rest in _factorings(count // first, axes - 1):
+                yield (first, *rest)
+
+
+def _extended(topology: Topology, size: int, stride: int) -> IntArray | None:
+    """Where a shift of ranks along one axis takes every node; None if it is no automorphism."""
+    ranks = np.arange(topology.num_gpus).reshape(-1, size, stride)
+    nodes = np.full(topology.num_nodes, -1)
+    nodes[topology.gpus] = topology.gpus[np.roll(ranks, -1, axis=1).ravel()]
+    kinds = topology.link_kind
+    ends = np.stack([topology.link_src, topology.link_dst, kinds])
+    if topology.num_switches and not _match_switches(topology, ends, nodes):
+        return None
+    image = np.stack([nodes[ends[0]], nodes[ends[1]], kinds])
+    same = np.array_equal(ends[:, np.lexsort(ends)], image[:, np.lexsort(image)])
+    return nodes if same else None
+
+
+def _match_switches(topology: Topology, ends: IntArray, nodes: IntArray) -> bool:
+    """Find where the switches go, from GPUs outwards, by the images of what they are linked to.
+
+    Switches that are linked to the same nodes keep their order; whether that was right is seen
+    when all links are compared.
+    """
+    src, dst, kind = ends
+    way = np.repeat([0, 1], len(src))
+    around = np.stack([np.append(src, dst), way, np.append(kind, kind), np.append(dst, src)])
+    around = around[:, topology.is_switch[around[0]]]
+    every = np.arange(len(nodes))
+    while (nodes < 0).any():
+        taken = np.isin(every, nodes)
+        there: dict[bytes, list[int]] = {}
+        for node, text in _signatures(around, np.where(taken, every, -1)):
+            if not taken[node]:
+                there.setdefault(text, []).append(node)
+        here = [(node, text) for node, text in _signatures(around, nodes) if nodes[node] < 0]
+        if not here or not all(there.get(text) for _, text in here):
+            return False
+        for node, text in here:
+            if not there[text]:
+                return False
+            nodes[node] = there[text].pop(0)
+    return True
+
+
+def _signatures(around: IntArray, names: IntArray) -> Iterator[tuple[int, bytes]]:
+    """What each switch is linked to among the nodes that have names, which are not negative."""
+    node, way, kind, far = around[:, names[around[3]] >= 0]
+    order = np.lexsort((names[far], kind, way, node))
+    table = np.stack([way, kind, names[far]], axis=1)[order]
+    first = np.flatnonzero(new_run(node[order]))
+    for rows, begin in zip(np.split(table, first[1:]), first.tolist(), strict=False):
+        yield int(node[order[begin]]), rows.tobytes()
+
+
+def _orbits(topology: Topology, moduli: Moduli, moves: list[IntArray]) -> list[IntArray] | None:
+    """Nodes of each orbit as an array with one axis for each of the group, GPUs first."""
+    rest = topology.num_gpus // math.prod(moduli)
+    if rest > MAX_ORBITS:
+        return None
+    orbits = [topology.gpus[position::rest].reshape(moduli) for position in range(rest)]
+    left = topology.is_switch
+    while left.any():
+        nodes = np.flatnonzero(left)[:1].reshape(())
+        for move in moves:
+            powers = [nodes]
+            while (power := move[powers[-1]]).flat[0] != nodes.flat[0]:
+                powers.append(power)
+            nodes = np.stack(powers, axis=-1)
+        divides = not (np.array(moduli) % nodes.shape).any()
+        if not divides or len(np.unique(nodes)) < nodes.size or len(orbits) >= MAX_ORBITS:
+            return None
+        left[nodes.ravel()] = False
+        orbits.append(nodes)
+    return orbits
+
+
+def _assembled(topology: Topology, moduli: Moduli, orbits: list[IntArray]) -> Fabric | None:
+    """Build the fabric with such orbits of nodes; None unless it has the topology's links."""
+    orbit_of = np.empty(topology.num_nodes, dtype=np.int64)
+    digits = np.empty((len(moduli), topology.num_nodes), dtype=np.int64)
+    for i, nodes in enumerate(orbits):
+        orbit_of[nodes.ravel()] = i
+        digits[:, nodes.ravel()] = Lattice(nodes.shape).digits(np.arange(nodes.size))
+    src, dst = topology.link_src, topology.link_dst
+    sizes = np.array([nodes.shape for nodes in orbits]).T
+    common = np.gcd(sizes[:, orbit_of[src]], sizes[:, orbit_of[dst]])
+    offset = (digits[:, dst] - digits[:, src]) % common
+    keys = np.stack([orbit_of[src], orbit_of[dst], topology.link_kind, *offset])
+    classes, first, count = np.unique(keys, axis=1, return_index=True, return_counts=True)
+    links = []
+    for (a, b, _, *step), i, number in zip(classes.T.tolist(), first, count, strict=True):
+        images = math.prod(map(math.lcm, orbits[a].shape, orbits[b].shape))
+        link = topology.links[int(i)]
+        orbit = LinkOrbit(
+            src=a,
+            dst=b,
+            offset=tuple(step),
+            bandwidth=link.bandwidth,
+            alpha=link.alpha,
+            overhead=link.overhead,
+        )
+        links += [orbit] * (int(number) // images)
+    names = [_named(topology, i, nodes) for i, nodes in enumerate(orbits)]
+    if len(links) > MAX_ORBITS or not links:
+        return None
+    fabric = Fabric(name=topology.name, moduli=moduli, nodes=tuple(names), links=tuple(links))
+    return fabric if _is_same(topology, fabric, orbits) else None
+
+
+def _is_same(topology: Topology, fabric: Fabric, orbits: list[IntArray]) -> bool:
+    """Whether a fabric, every link listed, is the topology."""
+    if fabric.num_links != topology.num_links:
+        return False
+    node = np.concatenate(
+        [topology.gpus, *(nodes.ravel() for nodes in orbits if _is_switch(topology, nodes))]
+    )
+    src, dst = fabric.link_ends(np.arange(fabric.num_links))
+    number = {value: i for i, value in enumerate(topology.each_kind(_kind))}
+    kinds = np.array([number[_kind(link)] for link in fabric.links])
+    mine = np.stack([node[src], node[dst], kinds[fabric.link_orbit(np.arange(fabric.num_links))]])
+    kind = np.array([number[value] for value in topology.each_kind(_kind)])[topology.link_kind]
+    theirs = np.stack([topology.link_src, topology.link_dst, kind])
+    return np.array_equal(mine[:, np.lexsort(mine)], theirs[:, np.lexsort(theirs)])
+
+
+def _kind(link: Link | LinkOrbit) -> tuple[Fraction, Fraction, Fraction]:
+    """What links of a kind have in common."""
+    return link.bandwidth, link.alpha, link.overhead
+
+
+def _is_switch(topology: Topology, nodes: IntArray) -> bool:
+    return topology.nodes[int(nodes.flat[0])].is_switch
+
+
+def _named(topology: Topology, number: int, nodes: IntArray) -> NodeOrbit:
+    """Return the orbit of some nodes, named after them where one pattern gives all their names."""
+    members = [topology.nodes[i] for i in nodes.ravel().tolist()]
+    kind = members[0].kind
+    name = _pattern([node.name for node in members], nodes.shape)
+    groups = [node.group for node in members]
+    return NodeOrbit(
+        name=name or f"{kind.value}s{number}-{{n}}",
+        kind=kind,
+        moduli=nodes.shape,
+        group=None if None in groups else _pattern([g for g in groups if g], nodes.shape),
+    )
+
+
+def _pattern(names: list[str], shape: Moduli) -> str | None:
+    """One text with places for coordinates that gives all names, None if there is none."""
+    if any(sign in names[0] for sign in "{}"):
+        return None
+    lattice = Lattice(shape)
+    columns = [str(axis) for axis, size in enumerate(shape) if size > 1]
+    last = lattice.digits(np.arange(len(names)))[:, -1].tolist()
+    parts = re.split(r"(\d+)", names[-1])
+    choices = []
+    for part in parts:
+        fits = [c for c in columns if part == str(last[int(c)])]
+        fits += ["n"] if part == str(len(names) - 1) and len(names) > 1 else []
+        choices.append([part, *(f"{{{c}}}" for c in fits)] if part.isdigit() else [part])
+    for chosen in itertools.islice(itertools.product(*choices), _PATTERNS):
+        text = "".join(chosen)
+        if all(Fabric.named(text, shape, i) == name for i, name in enumerate(names)):
+            return text
+    return None

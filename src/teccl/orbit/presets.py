@@ -1,0 +1,82 @@
+"""Fabrics by name: tori of any size at once, all other presets and files by folding them."""
+
+from fractions import Fraction
+from pathlib import Path
+
+from teccl.errors import TopologyError
+from teccl.orbit.fabric import Fabric, LinkOrbit, NodeOrbit
+from teccl.orbit.folding import fold
+from teccl.topology import Topology
+from teccl.topology.files import is_file_name
+from teccl.topology.presets import OVERHEAD, read_spec
+from teccl.topology.presets._wiring import (
+    check_count,
+    read_alpha,
+    read_bandwidth,
+    read_dims,
+    read_latency,
+)
+from teccl.units import Quantity
+
+_BANDWIDTH, _ALPHA = "50GB/s", "0.5us"
+
+
+def parse_fabric(text: str | Path | Topology) -> Fabric:
+    """Build a fabric from what `Topology.parse` takes.
+
+    Raises
+    ------
+    TopologyError
+        If there is no such preset or file, it is wrong, or no group acts freely on its GPUs.
+
+    Examples
+    --------
+    >>> parse_fabric("torus:dims=64x64x64")
+    Fabric('torus', Z64xZ64xZ64, 262144 gpus, 0 switches, 1572864 links)
+    """
+    if isinstance(text, str) and not is_file_name(text):
+        name, parameters = read_spec(text)
+        if name in ("torus", "ring"):
+            return _torus(name, **parameters)
+    topology = Topology.parse(text)
+    fabric = fold(topology)
+    if fabric is None:
+        raise TopologyError(
+            f"{topology.name}: no shift of ranks maps the topology onto itself and moves every "
+            "gpu; plan it without orbits"
+        )
+    return fabric
+
+
+def _torus(
+    name: str,
+    *,
+    dims: str = "4x4",
+    gpus: int = 8,
+    bandwidth: Quantity = _BANDWIDTH,
+    alpha: Quantity = _ALPHA,
+    overhead: Quantity = 0,
+) -> Fabric:
+    """GPUs on a grid whose axes close, or on one circle; one link orbit for each way along an axis.
+
+    An axis of two has one way, since the next and the one before are the same GPU.
+    """
+    if name == "ring":
+        check_count(name, "gpus", gpus, low=2)
+    sizes = read_dims(name, dims) if name == "torus" else (gpus,)
+    rate, latency = read_bandwidth(name, bandwidth), read_alpha(name, alpha)
+    cost = read_latency(name, OVERHEAD, overhead) if overhead else Fraction(0)
+    links = tuple(
+        LinkOrbit(
+            src=0,
+            dst=0,
+            offset=tuple(step % size if i == axis else 0 for i in range(len(sizes))),
+            bandwidth=rate,
+            alpha=latency,
+            overhead=cost,
+        )
+        for axis, size in enumerate(sizes)
+        for step in ((1, -1) if size > 2 else (1,) if size == 2 else ())
+    )
+    nodes = (NodeOrbit(name="gpu{n}", moduli=sizes),)
+    return Fabric(name=name, moduli=sizes, nodes=nodes, links=links)
