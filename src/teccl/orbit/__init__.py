@@ -5,7 +5,9 @@ from teccl.orbit.fabric import CapacityOrbit, Fabric, LinkOrbit, NodeOrbit
 from teccl.orbit.judge import verify_orbit
 from teccl.orbit.presets import parse_fabric
 from teccl.orbit.problem import FabricProblem
+from teccl.orbit.result import OrbitResult
 from teccl.orbit.schedule import ORBIT_DTYPE, OrbitSchedule, orbit_array
+from teccl.orbit.solving import solve_orbit
 
 __all__ = [
     "ORBIT_DTYPE",
@@ -14,9 +16,11 @@ __all__ = [
     "FabricProblem",
     "LinkOrbit",
     "NodeOrbit",
+    "OrbitResult",
     "OrbitSchedule",
     "expand",
     "orbit_array",
     "parse_fabric",
+    "solve_orbit",
     "verify_orbit",
 ]

@@ -31,6 +31,8 @@ ORBIT_DTYPE = np.dtype(
     ]
 )
 OrbitSends = npt.NDArray[Any]
+# Last arrivals from which a critical path is looked for.
+_MOST_ENDS = 64
 
 
 class RankSend(NamedTuple):
@@ -162,25 +164,23 @@ class OrbitSchedule:
         """Rows of `sends` that lead without slack to the last arrival, in time order.
 
         What holds a send back is the arrival of its own chunk or an image of some send on its link;
-        that image stands for its row.
+        that image stands for its row. Of several last arrivals that with the longest path counts.
         """
         if not len(self):
             return []
         src, dst = self.fabric.link_ends(self.sends["link"])
-        start, arrival = self.sends["start_ps"], self.arrival_ps
-        ends = start + self.held_ps
+        chunk, start, arrival = self.sends["chunk"], self.sends["start_ps"], self.arrival_ps
         orbit = self.fabric.link_orbit(self.sends["link"])
-        arriving = _rows_by(self.sends["chunk"], dst, arrival)
-        ending = _rows_by(orbit, ends)
-        row, path = int(arrival.argmax()), [int(arrival.argmax())]
-        while start[row] > 0:
-            fed = arriving.get((int(self.sends["chunk"][row]), int(src[row]), int(start[row])))
-            before = fed if fed is not None else ending.get((int(orbit[row]), int(start[row])))
-            if before is None:
-                break
-            row = before
-            path.append(row)
-        return path[::-1]
+        fed = _rows_by((chunk, dst, arrival), (chunk, src, start))
+        after = _rows_by((orbit, start + self.held_ps), (orbit, start))
+        before = np.where(fed >= 0, fed, after)
+        paths = []
+        for last in np.flatnonzero(arrival == arrival.max())[:_MOST_ENDS].tolist():
+            path = [last]
+            while before[path[-1]] >= 0:
+                path.append(int(before[path[-1]]))
+            paths.append(path[::-1])
+        return max(paths, key=len)
 
     def rank_sends(self, rank: int) -> Iterator[RankSend]:
         """Yield what one rank sends, in order of time, without listing anybody else's sends."""
@@ -228,10 +228,14 @@ class OrbitSchedule:
         return load_orbit(Path(path))
 
 
-def _rows_by(*columns: IntArray) -> dict[tuple[int, ...], int]:
-    """The last row for each combination of values."""
-    keys = zip(*(column.tolist() for column in columns), strict=True)
-    return {key: row for row, key in enumerate(keys)}
+def _rows_by(keys: tuple[IntArray, ...], wanted: tuple[IntArray, ...]) -> IntArray:
+    """A row with each of the wanted keys, -1 where none has it."""
+    both = [np.concatenate(pair) for pair in zip(keys, wanted, strict=True)]
+    numbers = np.unique(np.stack(both), axis=1, return_inverse=True)[1].reshape(2, -1)
+    row = np.full(numbers.max(initial=0) + 1, -1, dtype=np.int64)
+    row[numbers[0]] = np.arange(numbers.shape[1])
+    found: IntArray = row[numbers[1]]
+    return found
 
 
 def orbit_array(

@@ -1,0 +1,231 @@
+"""Bounds in the quotient: what has to enter one GPU, or one coset of GPUs, and how far it comes.
+
+By symmetry what binds one GPU binds all, so one GPU of each orbit and one coset of each subgroup of
+axes is looked at. Distances from all GPUs to one are found on the listed graph, which is no larger
+than the schedule of one chunk.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+
+from teccl._arrays import BoolArray, IntArray, ints, new_run
+from teccl.demand import Collective
+from teccl.orbit.problem import FabricProblem
+from teccl.schedule import BoundSummary
+from teccl.units import PICOSECONDS, display_time
+
+# Distances from which on chunks are counted; more of them never loosen a bound.
+_THRESHOLDS = 256
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Network:
+    """Every link of a fabric, in the direction in which chunks spread.
+
+    Parameters
+    ----------
+    src, dst, orbit
+        Ends of each link and its orbit.
+    held, alpha
+        By link orbit, whole picoseconds for which a chunk holds a link, and its latency.
+    """
+
+    problem: FabricProblem
+    src: IntArray
+    dst: IntArray
+    orbit: IntArray
+    held: IntArray
+    alpha: IntArray
+
+    @staticmethod
+    def of(problem: FabricProblem) -> "_Network":
+        """List the links; those of a ReduceScatter are reversed, for time runs backwards there."""
+        fabric, size = problem.fabric, problem.chunk_bytes
+        links = np.arange(fabric.num_links)
+        src, dst = fabric.link_ends(links)
+        if problem.collective is Collective.REDUCESCATTER:
+            src, dst = dst, src
+        # Bounds are rounded down, and so is all that they are made of.
+        held = [
+            int((link.overhead + size / fabric.rate(link)) * PICOSECONDS) for link in fabric.links
+        ]
+        alpha = [int(link.alpha * PICOSECONDS) for link in fabric.links]
+        return _Network(
+            problem=problem,
+            src=src,
+            dst=dst,
+            orbit=fabric.link_orbit(links),
+            held=ints(held),
+            alpha=ints(alpha),
+        )
+
+    def distances(self, nodes: IntArray, cost: IntArray) -> IntArray:
+        """Least cost from every node to one of some, in picoseconds; costs are by link orbit."""
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import dijkstra
+
+        count = self.problem.fabric.num_nodes
+        weight = cost[self.orbit].astype(float)
+        # Parallel links would be added up; the cheapest counts.
+        order = np.lexsort((weight, self.src, self.dst))
+        fresh = new_run(self.dst[order], self.src[order])
+        kept = order[fresh]
+        graph = csr_array((weight[kept], (self.dst[kept], self.src[kept])), shape=(count, count))
+        found = dijkstra(graph, directed=True, indices=nodes, min_only=True)
+        return np.where(np.isfinite(found), found, 0).astype(np.int64)
+
+    def entering(self, inside: BoolArray) -> list["_Port"]:
+        """Links that lead into a set of nodes, those of an orbit together."""
+        found = np.flatnonzero(~inside[self.src] & inside[self.dst])
+        counts = np.bincount(self.orbit[found], minlength=len(self.held)).tolist()
+        fabric, size = self.problem.fabric, self.problem.chunk_bytes
+        return [
+            _Port(
+                number=count,
+                held=(fabric.links[i].overhead + size / fabric.rate(fabric.links[i])) * PICOSECONDS,
+                alpha=fabric.links[i].alpha * PICOSECONDS,
+                rate=fabric.rate(fabric.links[i]) / PICOSECONDS,
+            )
+            for i, count in enumerate(counts)
+            if count
+        ]
+
+
+class _Port(NamedTuple):
+    """Equal links: how many, picoseconds that a chunk takes on one, latency, bytes a picosecond."""
+
+    number: int
+    held: Fraction
+    alpha: Fraction
+    rate: Fraction
+
+
+class _Bound(NamedTuple):
+    value: int
+    certificate: str
+
+
+def summarise(problem: FabricProblem) -> BoundSummary:
+    """Return the best bounds: for any chunking, and for the problem's chunks."""
+    physical = max(_bounds(problem, fluid=True), key=lambda b: b.value)
+    whole = max(_bounds(problem, fluid=False), key=lambda b: b.value)
+    winner = whole if whole.value > physical.value else physical
+    return BoundSummary(
+        physical_ps=physical.value,
+        chunk_ps=max(whole.value, physical.value),
+        certificate=winner.certificate,
+    )
+
+
+def _bounds(problem: FabricProblem, *, fluid: bool) -> Iterator[_Bound]:
+    """Yield bounds for any chunking, or for the problem's whole chunks."""
+    network = _Network.of(problem)
+    if problem.collective is Collective.ALLREDUCE:
+        # Who has all sums everywhere has each at its owner, too.
+        yield from _bounds(replace(problem, collective=Collective.REDUCESCATTER), fluid=fluid)
+    elif problem.collective is not Collective.ALLTOALL:
+        for position in range(len(problem.fabric.gpu_orbits)):
+            yield from _at_one_gpu(network, position, fluid=fluid)
+    for inside, name in _cosets(network):
+        yield _across(network, inside, name, fluid=fluid)
+
+
+def _at_one_gpu(network: _Network, gpu: int, *, fluid: bool) -> Iterator[_Bound]:
+    """What has to come to one GPU, and from where: far chunks cannot fill its links at first."""
+    problem, fabric = network.problem, network.problem.fabric
+    cost = network.alpha if fluid else network.held + network.alpha
+    distance = network.distances(ints([gpu]), cost)[: fabric.num_gpus]
+    farthest = int(distance.argmax())
+    name, far = fabric.node_name(gpu), fabric.node_name(farthest)
+    way = int(distance[farthest])
+    yield _Bound(way, f"{display_time(way / PICOSECONDS)} of way from {far} to {name}")
+    inside = np.zeros(fabric.num_nodes, dtype=bool)
+    inside[gpu] = True
+    ports = network.entering(inside)
+    # A chunk can begin to cross the last link when it has come to the other end of one.
+    tails = np.unique(network.src[network.dst == gpu])
+    ready = np.delete(network.distances(tails, cost)[: fabric.num_gpus], gpu)
+    levels = np.unique(ready)
+    for level in levels[:: len(levels) // _THRESHOLDS + 1].tolist():
+        count = int((ready >= level).sum()) * problem.num_chunks
+        yield _through(network, ports, (Fraction(count), level), name, fluid=fluid)
+
+
+def _cosets(network: _Network) -> Iterator[tuple[BoolArray, str]]:
+    """Yield the GPUs that some axes join, with the switches that serve nobody else."""
+    fabric = network.problem.fabric
+    gpus, axes = np.arange(fabric.num_gpus), range(len(fabric.moduli))
+    digits = fabric.group.digits(gpus // len(fabric.gpu_orbits))
+    for number in range(len(fabric.moduli)):
+        for joined in combinations(axes, number):
+            fixed = [axis for axis in axes if axis not in joined and fabric.moduli[axis] > 1]
+            inside = np.zeros(fabric.num_nodes, dtype=bool)
+            inside[: fabric.num_gpus] = (digits[fixed] == 0).all(axis=0)
+            if not fixed or inside.sum() == fabric.num_gpus:
+                continue
+            serves = np.zeros(fabric.num_nodes, dtype=bool)
+            others = np.zeros(fabric.num_nodes, dtype=bool)
+            for switch, node in ((network.src, network.dst), (network.dst, network.src)):
+                is_own = inside[node] & (node < fabric.num_gpus)
+                serves[switch[is_own]] = True
+                others[switch[~is_own & (node < fabric.num_gpus)]] = True
+            inside[fabric.num_gpus :] = (serves & ~others)[fabric.num_gpus :]
+            yield (
+                inside,
+                f"{int(inside[: fabric.num_gpus].sum())} gpus around {fabric.node_name(0)}",
+            )
+
+
+def _across(network: _Network, inside: BoolArray, name: str, *, fluid: bool) -> _Bound:
+    """What has to enter a set of GPUs, of which the group makes a partition."""
+    problem, num_gpus = network.problem, network.problem.fabric.num_gpus
+    ports, members = network.entering(inside), int(inside[:num_gpus].sum())
+    crossing = Fraction((num_gpus - members) * problem.num_chunks)
+    if problem.collective is Collective.ALLTOALL:
+        crossing *= members
+    if problem.collective is Collective.ALLREDUCE:
+        # The images of the set are a partition. Each chunk enters parts at least twice for all but
+        # one of them, as contributions and as the sum; on average a part has its portion of that.
+        parts = num_gpus // members
+        crossing = Fraction(2 * (parts - 1) * num_gpus * problem.num_chunks, parts)
+    return _through(network, ports, (crossing, 0), name, fluid=fluid)
+
+
+def _through(
+    network: _Network,
+    ports: list[_Port],
+    load: tuple[Fraction, int],
+    name: str,
+    *,
+    fluid: bool,
+) -> _Bound:
+    """Least time in which so many chunks, ready at some moment, pass equal or different links."""
+    count, ready = load
+    size = network.problem.chunk_bytes
+
+    def carried(time: int) -> Fraction | int:
+        """Chunks that can have arrived."""
+        left = [max(Fraction(0), time - ready - port.alpha) for port in ports]
+        if fluid:
+            terms = zip(left, ports, strict=True)
+            return sum((t * p.number * p.rate for t, p in terms), Fraction(0)) / size
+        return sum(t // p.held * p.number for t, p in zip(left, ports, strict=True))
+
+    low, high = -1, 1
+    while carried(high) < count:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if carried(middle) >= count else (middle, high)
+    # Between two whole picoseconds the lower one is proven.
+    is_whole = all(port.held.denominator == port.alpha.denominator == 1 for port in ports)
+    value = high if (carried(high) == count if fluid else is_whole) else low
+    links = sum(port.number for port in ports)
+    amount = f"{float(count):g} chunks must cross {links} links into {name}"
+    after = f", none before {display_time(ready / PICOSECONDS)}" if ready else ""
+    return _Bound(max(value, 0), amount + after)

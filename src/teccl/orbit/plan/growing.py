@@ -1,0 +1,157 @@
+"""AllGather in the quotient: one tree a chunk orbit, grown over ways as soon as they are free."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from teccl._arrays import BoolArray, IntArray
+from teccl.orbit.plan.ways import Ways
+from teccl.orbit.problem import FabricProblem
+from teccl.orbit.schedule import OrbitSends, orbit_array
+
+# Parts of the way to the farthest rank between which spare ranks are looked for: where trees are
+# wide, and nobody's latency depends on them.
+_BANDS = ((0.25, 0.75), (0.5, 0.9), (0.1, 0.5), (0, 0.25), (0, 1))
+
+
+def gathered(problem: FabricProblem) -> Iterator[OrbitSends]:
+    """Yield the sends of AllGathers, which differ in the ranks that are kept to fill gaps.
+
+    Nothing is yielded where ways over links that move with the group do not join all GPUs.
+    """
+    from teccl.orbit.plan.kernels import grow
+
+    ways = Ways.of(problem)
+    chunks, num_gpus = np.arange(problem.num_chunk_orbits), problem.fabric.num_gpus
+    owner = problem.owner(chunks)
+    figures = (ways.first, ways.second, ways.lag, ways.length, ways.held)
+    tables = (ways.target, np.where(ways.entered < 0, -1, ways.entered - num_gpus))
+    members = _members(problem, ways)
+    for spare in _spares(problem, ways, owner):
+        sends, starts = grow(owner, figures, tables, members, spare)
+        if len(sends) < len(chunks) * (num_gpus - 1):
+            return
+        yield hops(problem, ways, sends, starts)
+
+
+def _spares(problem: FabricProblem, ways: Ways, owner: IntArray) -> Iterator[BoolArray]:
+    """Yield which ranks are spare for each chunk: none, then some of a band of distances."""
+    from teccl.orbit.plan.kernels import mark_apart
+
+    spare = np.zeros((len(owner), problem.fabric.num_gpus), dtype=bool)
+    yield spare
+    if (ways.second >= 0).all():
+        return
+    distances = [_distances(ways, rank) for rank in owner.tolist()]
+    for low, high in _BANDS:
+        for row, distance in zip(spare, distances, strict=True):
+            most = int(distance.max())
+            within = (distance > low * most) & (distance <= high * most)
+            row[:] = mark_apart(np.flatnonzero(within), ways.target)
+        yield spare.copy()
+
+
+def _distances(ways: Ways, rank: int) -> IntArray:
+    """Straight ways from one rank to every other, 0 where there are none."""
+    found = np.full(ways.target.shape[1], -1, dtype=np.int64)
+    found[rank], reached, steps = 0, np.array([rank]), 0
+    while len(reached):
+        steps += 1
+        near = np.unique(ways.target[:, reached])
+        reached = near[(near >= 0) & (found[near] < 0)]
+        found[reached] = steps
+    return np.maximum(found, 0)
+
+
+def _members(problem: FabricProblem, ways: Ways) -> tuple[IntArray, IntArray]:
+    """By way and switch, the ranks that it leads to, those of different parts in turn.
+
+    A part is what the other ways join. A switch between parts serves one rank of each first, who
+    then passes the chunk on inside.
+    """
+    fabric = problem.fabric
+    num_switches = max(1, fabric.num_switches)
+    start = np.zeros((len(ways), num_switches + 1), dtype=np.int64)
+    lists, total = [], 0
+    for way in range(len(ways)):
+        ranks = np.flatnonzero(ways.left[way] >= 0)
+        switch = ways.left[way][ranks] - fabric.num_gpus
+        part = _parts(ways, way)[ranks]
+        turn = _turns(switch, part)
+        ordered = np.lexsort((ranks, turn, switch))
+        counts = np.bincount(switch, minlength=num_switches)
+        start[way] = total + np.concatenate([[0], np.cumsum(counts)])
+        lists.append(ranks[ordered])
+        total += len(ranks)
+    return start, np.concatenate([*lists, np.zeros(0, dtype=np.int64)])
+
+
+def _turns(switch: IntArray, part: IntArray) -> IntArray:
+    """How many ranks of the same switch and part come before each one."""
+    order = np.lexsort((part, switch))
+    fresh = np.ones(len(order), dtype=bool)
+    fresh[1:] = (np.diff(switch[order]) != 0) | (np.diff(part[order]) != 0)
+    first = np.maximum.accumulate(np.where(fresh, np.arange(len(order)), 0))
+    turn = np.empty(len(order), dtype=np.int64)
+    turn[order] = np.arange(len(order)) - first
+    return turn
+
+
+def _parts(ways: Ways, apart: int) -> IntArray:
+    """Number of the part of each rank, joined by all ways but one."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    num_ranks = ways.target.shape[1]
+    ranks, ends = [np.arange(0)], [np.arange(0)]
+    for way in range(len(ways)):
+        if way != apart:
+            for table in (ways.target[way], ways.entered[way], ways.left[way]):
+                there = np.flatnonzero(table >= 0)
+                ranks.append(there)
+                ends.append(table[there])
+    rows, columns = np.concatenate(ranks), np.concatenate(ends)
+    size = max(num_ranks, int(columns.max(initial=0)) + 1)
+    graph = coo_array((np.ones(len(rows)), (rows, columns)), shape=(size, size))
+    labels: IntArray = connected_components(graph, directed=False)[1][:num_ranks].astype(np.int64)
+    return labels
+
+
+def hops(problem: FabricProblem, ways: Ways, sends: IntArray, starts: IntArray) -> OrbitSends:
+    """Return the sends over single links of sends over ways.
+
+    Parameters
+    ----------
+    sends
+        Rows of chunk, way, from and to.
+    starts
+        When they begin.
+    """
+    chunk, way, source, rank = sends.T
+    first, second = ways.first[way], ways.second[way]
+    passes = np.flatnonzero(second >= 0)
+    number = np.arange(len(sends))
+    return orbit_array(
+        chunk=np.concatenate([chunk, chunk[passes]]),
+        link=np.concatenate(
+            [
+                _link_at(problem, first, source, 0),
+                _link_at(problem, second[passes], rank[passes], 1),
+            ]
+        ),
+        start_ps=np.concatenate([starts, (starts + ways.lag[way])[passes]]),
+        transfer=np.concatenate([number, number[passes]]),
+    )
+
+
+def _link_at(problem: FabricProblem, orbits: IntArray, ranks: IntArray, end: int) -> IntArray:
+    """Link of each orbit that has a rank at one of its ends."""
+    fabric = problem.fabric
+    found = np.empty(len(orbits), dtype=np.int64)
+    for orbit in np.unique(orbits).tolist():
+        links = np.arange(fabric.link_base[orbit], fabric.link_base[orbit + 1])
+        at = np.full(fabric.num_gpus, -1, dtype=np.int64)
+        at[fabric.link_ends(links)[end]] = links
+        rows = orbits == orbit
+        found[rows] = at[ranks[rows]]
+    return found

@@ -1,0 +1,151 @@
+"""Solving on a fabric: bound, plan in the quotient, judge, and choose the number of chunks."""
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from teccl.demand import Collective, parse_collective
+from teccl.errors import MethodError
+from teccl.orbit.bounds import summarise
+from teccl.orbit.fabric import Fabric
+from teccl.orbit.judge import verify_orbit
+from teccl.orbit.plan.growing import gathered
+from teccl.orbit.plan.reversal import backwards, mirrored
+from teccl.orbit.problem import FabricProblem
+from teccl.orbit.result import OrbitResult, meets
+from teccl.orbit.schedule import OrbitSchedule, OrbitSends
+from teccl.problem import SwitchMode
+from teccl.result import Attempt
+from teccl.schedule import BoundSummary
+from teccl.units import Quantity, parse_size
+
+# What doubling the chunks has to gain, as `--chunk-tolerance` says elsewhere.
+_GAIN = 1e-3
+# Sends of the first chunks of all orbits beyond which no more chunks are tried.
+MAX_LISTED = 2**21
+
+
+def solve_orbit(
+    fabric: Fabric,
+    collective: str | Collective,
+    *,
+    size: Quantity,
+    chunks: int | None = None,
+    switch: SwitchMode = SwitchMode.COPY,
+) -> OrbitResult:
+    """Plan a collective of all GPUs of a fabric as orbits, verified and bounded.
+
+    Parameters
+    ----------
+    fabric
+        The network, see `parse_fabric`.
+    collective
+        AllGather, ReduceScatter or AllReduce.
+    size
+        Bytes as nccl-tests counts them.
+    chunks
+        Pieces per block; None takes the fewest that finish about as early as more.
+    switch
+        Whether switches may copy; plans do not use it.
+
+    Raises
+    ------
+    MethodError
+        If the collective, or the fabric, is not planned as orbits.
+
+    Examples
+    --------
+    >>> from teccl.orbit import parse_fabric
+    >>> result = solve_orbit(parse_fabric("torus:dims=8x8"), "allgather", size="64MB", chunks=1)
+    >>> result.status.value, result.schedule.num_sends
+    ('optimal', 4032)
+    """
+    begin = time.perf_counter()
+    first = FabricProblem(
+        fabric=fabric,
+        collective=parse_collective(collective),
+        size=parse_size(size),
+        num_chunks=chunks or 1,
+        switch=switch,
+    )
+    best: OrbitSchedule | None = None
+    tried = []
+    for problem in [first] if chunks else _cut(first):
+        found = _best(problem)
+        tried.append(Attempt(problem.num_chunks, found.method, found.finish_time_s))
+        gains = best is None or found.finish_ps < best.finish_ps * (1 - _GAIN)
+        if gains:
+            best = found
+        if not gains or meets(found, _bound_of(found).physical_ps):
+            break
+    assert best is not None
+    verify_orbit(best, strict=True)
+    return OrbitResult(
+        schedule=best,
+        bound=_bound_of(best),
+        given_chunks=chunks is not None,
+        solve_seconds=time.perf_counter() - begin,
+        tried=tuple(tried),
+    )
+
+
+def _cut(problem: FabricProblem) -> Iterator[FabricProblem]:
+    """Yield the problem with one chunk per block, two, four and so on."""
+    pieces = 1
+    while pieces * len(problem.fabric.gpu_orbits) * problem.fabric.num_gpus <= MAX_LISTED:
+        yield replace(problem, num_chunks=pieces)
+        pieces *= 2
+    if pieces == 1:
+        yield problem
+
+
+def _bound_of(schedule: OrbitSchedule) -> BoundSummary:
+    """What was proven about a schedule's problem."""
+    assert schedule.bound is not None
+    return schedule.bound
+
+
+def _best(problem: FabricProblem) -> OrbitSchedule:
+    """Return the earliest plan, the first that meets the bound for these chunks."""
+    bound = summarise(problem)
+    best: OrbitSchedule | None = None
+    for sends in _plans(problem):
+        made = OrbitSchedule(problem=problem, sends=sends, method="orbit", bound=bound)
+        if best is None or made.finish_ps < best.finish_ps:
+            best = made
+        if meets(best, bound.chunk_ps or bound.physical_ps):
+            break
+    if best is None:
+        raise MethodError(
+            f"{problem.fabric.name}: links that move with the group do not join all gpus through "
+            "one switch at a time; plan it without orbits"
+        )
+    return replace(best, claimed_finish_ps=best.finish_ps)
+
+
+def _plans(problem: FabricProblem) -> Iterator[OrbitSends]:
+    """Yield plans of a collective."""
+    if problem.collective is Collective.ALLGATHER:
+        yield from gathered(problem)
+    elif problem.collective is Collective.REDUCESCATTER:
+        for sends in gathered(mirrored(problem)):
+            yield backwards(problem, sends)
+    elif problem.collective is Collective.ALLREDUCE:
+        yield from _both_halves(problem)
+    else:
+        raise MethodError(f"{problem.collective.value} is not planned as orbits")
+
+
+def _both_halves(problem: FabricProblem) -> Iterator[OrbitSends]:
+    """Yield a ReduceScatter followed by an AllGather, the best of each."""
+    halves = [
+        replace(problem, collective=each)
+        for each in (Collective.REDUCESCATTER, Collective.ALLGATHER)
+    ]
+    scattered, gathering = (_best(half) for half in halves)
+    later = gathering.sends.copy()
+    later["start_ps"] += scattered.finish_ps
+    later["transfer"] += scattered.sends["transfer"].max() + 1
+    yield np.concatenate([scattered.sends, later])

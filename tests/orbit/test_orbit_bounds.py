@@ -1,0 +1,102 @@
+"""Bounds in the quotient: never above what is reached, and those known for listed problems."""
+
+import random
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+from tests.orbit.drawing import COLLECTIVES, draw_problem, draw_schedule
+
+import teccl
+from teccl.bounds.summary import summarise as listed_bounds
+from teccl.demand import Collective
+from teccl.orbit.bounds import summarise
+from teccl.orbit.expansion import expanded_problem
+from teccl.orbit.presets import parse_fabric
+from teccl.orbit.problem import FabricProblem
+
+
+def problem_of(spec: str, collective: Collective, size: int, chunks: int = 1) -> FabricProblem:
+    """A problem of a preset."""
+    fabric = parse_fabric(spec)
+    return FabricProblem(
+        fabric=fabric, collective=collective, size=Fraction(size), num_chunks=chunks
+    )
+
+
+@pytest.mark.parametrize("first", [0, 100])
+def test_no_drawn_schedule_beats_a_bound(first):
+    """Bounds hold for every correct schedule of random fabrics."""
+    for seed in range(first, first + 40):
+        rng = random.Random(seed)
+        problem = draw_problem(rng)
+        bound = summarise(problem)
+        finish = draw_schedule(rng, problem).finish_ps
+        assert bound.physical_ps <= finish
+        assert bound.chunk_ps <= finish
+
+
+SMALL = [
+    *("torus:dims=3x3", "torus:dims=4x4", "ring:gpus=5", "dgx-h100:chassis=2", "star:gpus=4"),
+    *("hypercube:dimension=3", "mi300x:chassis=2", "fully-connected:gpus=4", "ndv2:chassis=2"),
+]
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES, ids=str)
+def test_no_solver_beats_a_bound(collective):
+    """What the general solver finds is never below the bound."""
+    check_against_solver("torus:dims=2x2", collective, 10**6)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("collective", COLLECTIVES, ids=str)
+@pytest.mark.parametrize("spec", SMALL)
+@pytest.mark.parametrize("size", [10**4, 10**8])
+def test_no_solver_beats_any_bound(spec, collective, size):
+    """The same on other networks and for small and large sizes."""
+    check_against_solver(spec, collective, size)
+
+
+def check_against_solver(spec: str, collective: Collective, size: int) -> None:
+    """Assert that schedules with any chunks, or one, take no less than the bound."""
+    problem = problem_of(spec, collective, size)
+    bound = summarise(problem)
+    topology = expanded_problem(problem).topology
+    for chunks in (None, 1):
+        options = {} if chunks is None else {"chunks": chunks}
+        result = teccl.solve(topology, collective.value, size=f"{size}B", effort="quick", **options)
+        limit = bound.physical_ps if chunks is None else bound.chunk_ps
+        assert result.finish_ps >= limit - result.num_sends
+
+
+@pytest.mark.parametrize(
+    ("spec", "size"),
+    [
+        *(("torus:dims=8x8", 64 * 10**6), ("torus:dims=8x8", 64_000)),
+        *(("torus:dims=4x4x4", 10**6), ("ring:gpus=7", 10**6)),
+    ],
+)
+def test_tori_have_the_bounds_of_the_listed_problem(spec, size):
+    """One chunk of an AllGather on a torus: both ways to compute it agree."""
+    problem = problem_of(spec, Collective.ALLGATHER, size)
+    listed = listed_bounds(expanded_problem(problem), given_chunks=True)
+    found = summarise(problem)
+    assert abs(found.chunk_ps - listed.chunk_ps) <= 3
+    assert abs(found.physical_ps - listed.physical_ps) <= 1
+
+
+def test_an_allreduce_takes_twice_what_enters_a_chassis():
+    """Of 64 chassis each gets 63 parts of 64 twice, over eight network cards of 50 GB/s."""
+    problem = problem_of("dgx-h100:chassis=64,alpha=0", Collective.ALLREDUCE, 8 * 10**8)
+    bound = summarise(problem)
+    assert bound.physical_ps == 2 * 63 * 8 * 10**8 * 10**12 // (64 * 400 * 10**9)
+    scattering = replace(problem, collective=Collective.REDUCESCATTER)
+    assert bound.physical_ps > summarise(scattering).physical_ps
+
+
+def test_certificates_name_what_binds():
+    """A cut names its links, a way its ends."""
+    wide = summarise(problem_of("torus:dims=8x8", Collective.ALLGATHER, 64 * 10**6))
+    assert wide.certificate == "59 chunks must cross 4 links into gpu0, none before 20.5 us"
+    far = summarise(problem_of("torus:dims=8x8", Collective.ALLGATHER, 64))
+    assert "of way from gpu36 to gpu0" in far.certificate
