@@ -1,5 +1,6 @@
 """`teccl export`: a schedule as files that other programs run or show."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -79,6 +80,10 @@ def export(  # noqa: PLR0917, the command line gives names
         bool,
         flag("--with-config", help_text="Write ASTRA-sim's network, system and workload too."),
     ] = False,
+    rank: Annotated[
+        int | None,
+        option("--rank", "R", "Target", "Of an orbit file, write this rank's messages as JSON."),
+    ] = None,
     output: Annotated[
         str | None, output_option("The file to write; without it nothing is written.")
     ] = None,
@@ -86,13 +91,22 @@ def export(  # noqa: PLR0917, the command line gives names
     quiet: QuietOption = False,
 ) -> None:
     """Turn a schedule into a proven program for a GPU runtime, or into a trace."""
+    from teccl.cli.orbits import export_rank
     from teccl.cli.output import emit, emit_json
     from teccl.cli.startup import load_numba_alone
     from teccl.exporters import export as export_schedule
     from teccl.exporters import find_target
     from teccl.exporters.model import ExportOptions
+    from teccl.orbit.files import is_orbit_file
     from teccl.schedule import Schedule
 
+    if is_orbit_file(Path(file)):
+        if to is not None:
+            raise UsageError("an orbit file is exported rank by rank as JSON; drop --to")
+        export_rank(file, rank, check_output(output), as_json=as_json)
+        return
+    if rank is not None:
+        raise UsageError("--rank is for orbit files; this one lists all sends, so drop it")
     if to is None:
         raise UsageError(f"missing --to; give one of {', '.join(TARGETS)}")
     target = find_target(to, ExportOptions())

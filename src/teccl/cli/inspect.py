@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from teccl.cli.errors import CommandFailed, ExitCode, UsageError
+from teccl.cli.errors import UsageError
 from teccl.cli.options import (
     JsonOption,
     QuietOption,
@@ -13,6 +13,7 @@ from teccl.cli.options import (
     option,
     output_option,
 )
+from teccl.cli.orbits import fail_if
 
 if TYPE_CHECKING:
     from teccl.replay import Replay
@@ -43,24 +44,32 @@ def verify(
     if runtime is not None:
         raise UsageError("--runtime is for MSCCL and RCCL programs (.xml); drop it")
     from teccl.cli.output import emit, emit_json
+
+    violations, line, figures = _judged(file)
+    if as_json:
+        found = [_violation_document(violation) for violation in violations]
+        emit_json({"verified": not violations, "violations": found, **figures})
+    elif violations and not quiet:
+        emit(_violation_table(violations))
+    elif not quiet:
+        emit(f"ok: {line}")
+    fail_if(violations, file)
+
+
+def _judged(file: str) -> "tuple[tuple[Violation, ...], str, dict[str, Any]]":
+    """Judge a schedule or an orbit file; return also what to say of it in a line and in figures."""
+    from teccl.orbit.files import is_orbit_file
+
+    if is_orbit_file(Path(file)):
+        from teccl.cli import orbits
+
+        orbit, violations = orbits.load_judged(file)
+        return violations, orbits.headline(orbit), orbits.document(orbit)
     from teccl.schedule import Schedule
     from teccl.verification import verify as find_violations
 
     schedule = Schedule.load(file)
-    violations = find_violations(schedule)
-    if as_json:
-        emit_json(
-            {
-                "verified": not violations,
-                "violations": [_violation_document(violation) for violation in violations],
-                **_schedule_document(schedule),
-            }
-        )
-    elif violations and not quiet:
-        emit(_violation_table(violations))
-    elif not quiet:
-        emit(f"ok: {_headline(schedule)}")
-    _fail_if(violations, file)
+    return find_violations(schedule), _headline(schedule), _schedule_document(schedule)
 
 
 def simulate(
@@ -80,14 +89,21 @@ def simulate(
     quiet: QuietOption = False,
 ) -> None:
     """Replay a schedule exactly: every send as early as the order of sends allows."""
+    from teccl.cli.orbits import simulate_orbit
     from teccl.cli.output import emit, emit_json
+    from teccl.orbit.files import is_orbit_file
     from teccl.replay import simulate as replay_of
     from teccl.schedule import Schedule
     from teccl.verification import verify as find_violations
 
     path = check_output(output)
+    if is_orbit_file(Path(file)):
+        if rounds:
+            raise UsageError("--rounds is for files that list all sends; drop it")
+        simulate_orbit(file, path, as_json=as_json, quiet=quiet)
+        return
     schedule = Schedule.load(file)
-    _fail_if(find_violations(schedule), file)
+    fail_if(find_violations(schedule), file)
     replay = replay_of(schedule)
     cost = _round_cost(schedule, round_overhead) if rounds else None
     if path is not None:
@@ -105,15 +121,6 @@ def _round_cost(schedule: "Schedule", overhead: str) -> "RoundCost":
 
     lost = picoseconds(parse_duration(overhead, what="round overhead"))
     return round_cost(Executable.of(schedule), overhead_ps=lost)
-
-
-def _fail_if(violations: "tuple[Violation, ...]", file: str) -> None:
-    if violations:
-        others = f" and {len(violations) - 1} more" if len(violations) > 1 else ""
-        raise CommandFailed(
-            ExitCode.FAILED_VERIFICATION,
-            f"schedule {file} failed verification: {violations[0]}{others}",
-        )
 
 
 def _violation_document(violation: "Violation") -> dict[str, Any]:

@@ -34,6 +34,7 @@ from teccl.cli.options import (
 )
 
 if TYPE_CHECKING:
+    from teccl.orbit import OrbitResult
     from teccl.progress import CancelToken
     from teccl.result import Result
 
@@ -103,6 +104,9 @@ def solve(
     without_link: WithoutLinkOption = None,
     degrade: DegradeOption = None,
     overhead: OverheadOption = None,
+    orbit: Annotated[
+        bool, option("--orbit", "", _METHOD, "Plan one chunk of each orbit of a symmetry only.")
+    ] = False,
     output: Annotated[
         str | None,
         output_option("Save the schedule as .json or .json.gz."),
@@ -146,6 +150,12 @@ def solve(
         "overhead": overhead,
     }
     given = {keyword: value for keyword, value in flags.items() if value is not None}
+    from teccl.cli.orbits import find_fabric, solve_fabric
+
+    fabric = find_fabric(topology, collective, given, asked=orbit)
+    if fabric is not None and collective is not None:
+        _print(solve_fabric(fabric, collective, given, path), path, as_json=as_json, quiet=quiet)
+        return
     from teccl.cli.interrupt import PATIENCE_S, stopping_on_interrupt
     from teccl.progress import CancelToken
 
@@ -179,7 +189,9 @@ def _run(
         return find_schedule(topology, collective, **keywords, progress=progress, cancel=token)
 
 
-def _print(result: "Result", path: Path | None, *, as_json: bool, quiet: bool) -> None:
+def _print(
+    result: "Result | OrbitResult", path: Path | None, *, as_json: bool, quiet: bool
+) -> None:
     from teccl.cli.output import emit, emit_json, pairs
 
     if as_json:

@@ -1,5 +1,6 @@
 """Orbit files: fabric, collective and the sends of one chunk of each orbit as JSON."""
 
+import re
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ def is_orbit_file(path: Path) -> bool:
         text = files.read_head(path)
     except OSError:
         return False
-    return f'"format": "{FORMAT}"' in text
+    return re.search(rf'"format"\s*:\s*"{FORMAT}"', text) is not None
 
 
 def orbit_to_dict(schedule: OrbitSchedule) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from teccl.topology.presets._wiring import (
 from teccl.units import Quantity
 
 _BANDWIDTH, _ALPHA = "50GB/s", "0.5us"
+# Presets that are built as fabrics.
+_PERIODIC = ("torus", "ring")
 
 
 def parse_fabric(text: str | Path | Topology) -> Fabric:
@@ -36,7 +38,7 @@ def parse_fabric(text: str | Path | Topology) -> Fabric:
     """
     if isinstance(text, str) and not is_file_name(text):
         name, parameters = read_spec(text)
-        if name in ("torus", "ring"):
+        if name in _PERIODIC:
             return _torus(name, **parameters)
     topology = Topology.parse(text)
     fabric = fold(topology)
@@ -46,6 +48,19 @@ def parse_fabric(text: str | Path | Topology) -> Fabric:
             "gpu; plan it without orbits"
         )
     return fabric
+
+
+def count_gpus(text: str) -> int:
+    """Number of GPUs of a preset or file; tori need not be built for it.
+
+    Raises
+    ------
+    TopologyError
+        If there is no such preset or file, or it is wrong.
+    """
+    if not is_file_name(text) and read_spec(text)[0] in _PERIODIC:
+        return parse_fabric(text).num_gpus
+    return Topology.parse(text).num_gpus
 
 
 def _torus(

@@ -201,3 +201,18 @@ def mark_apart(order, target):
                     if target[v, end] >= 0:
                         blocked[target[v, end]] = True
     return marked
+
+
+@nb.njit(cache=True)
+def raise_starts(count, edges):
+    """Return the least starts for which each edge's second begins so long after its first."""
+    starts = np.zeros(count, dtype=np.int64)
+    changed = True
+    while changed:
+        changed = False
+        for i in range(len(edges)):
+            due = starts[edges[i, 0]] + edges[i, 2]
+            if due > starts[edges[i, 1]]:
+                starts[edges[i, 1]] = due
+                changed = True
+    return starts

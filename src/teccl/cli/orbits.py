@@ -1,0 +1,209 @@
+"""Orbit schedules on the command line: solving, judging, replaying and one rank's program."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from teccl.cli.errors import CommandFailed, ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from teccl.orbit import Fabric, OrbitResult, OrbitSchedule
+    from teccl.verification import Violation
+
+# Sends from which on a collective is planned as orbits where it can be: listing as many takes half
+# a minute and gigabytes.
+MOST_LISTED = 2**23
+# Options that plans in the quotient follow, or that change nothing about them.
+_KNOWN = ("size", "chunks", "switch", "effort", "seed", "threads")
+
+
+def find_fabric(
+    topology: str, collective: str | None, given: Mapping[str, Any], *, asked: bool
+) -> "Fabric | None":
+    """Return the fabric to plan on, None where all sends are to be listed.
+
+    Parameters
+    ----------
+    asked
+        Whether ``--orbit`` is given; otherwise only what is too large to list is planned so.
+
+    Raises
+    ------
+    UsageError
+        If orbits are asked for with an option that they do not know.
+    """
+    from teccl.errors import InputError
+    from teccl.orbit import parse_fabric
+    from teccl.orbit.problem import COLLECTIVES
+
+    others = [key for key in given if key not in _KNOWN]
+    serves = collective is not None and _is_one_of(collective, COLLECTIVES)
+    if asked:
+        if others:
+            name = others[0].replace("_", "-").replace("from-schedule", "from")
+            raise UsageError(f"--orbit takes no --{name}; drop one of them")
+        if not serves:
+            names = ", ".join(each.value for each in COLLECTIVES)
+            raise UsageError(f"--orbit is for {names}; drop it or name one of them")
+        return parse_fabric(topology)
+    if others or not serves:
+        return None
+    try:
+        return parse_fabric(topology) if _is_large(topology) else None
+    except InputError:
+        # The general way says what is wrong, or plans what has no symmetry.
+        return None
+
+
+def _is_one_of(collective: str, known: tuple[Any, ...]) -> bool:
+    from teccl.demand import parse_collective
+    from teccl.errors import DemandError
+
+    try:
+        return parse_collective(collective) in known
+    except DemandError:
+        return False
+
+
+def _is_large(topology: str) -> bool:
+    """Whether a collective of all GPUs has too many sends to list."""
+    from teccl.orbit.presets import count_gpus
+
+    gpus = count_gpus(topology)
+    return gpus * (gpus - 1) > MOST_LISTED
+
+
+def solve_fabric(
+    fabric: "Fabric", collective: str, given: Mapping[str, Any], path: Path | None
+) -> "OrbitResult":
+    """Plan, judge and save."""
+    from teccl.cli.startup import load_numba_alone
+    from teccl.errors import DemandError
+    from teccl.orbit import solve_orbit
+    from teccl.problem import SwitchMode
+
+    load_numba_alone()
+    if given.get("size") is None:
+        raise DemandError(f"{collective} needs a size; give for example --size 1MB")
+    chunks, switch = given.get("chunks"), given.get("switch", SwitchMode.COPY.value)
+    if chunks is not None and chunks != "auto" and not (chunks.isdigit() and int(chunks) > 0):
+        raise UsageError(f"--chunks is {chunks!r}; give auto or a positive number")
+    if switch not in (SwitchMode.COPY, SwitchMode.NO_COPY):
+        raise UsageError(f"--switch is {switch!r}; give copy or no-copy with orbits")
+    result = solve_orbit(
+        fabric,
+        collective,
+        size=given["size"],
+        chunks=None if chunks in (None, "auto") else int(chunks),
+        switch=SwitchMode(switch),
+    )
+    if path is not None:
+        result.schedule.save(path)
+    return result
+
+
+def load_judged(file: str) -> "tuple[OrbitSchedule, tuple[Violation, ...]]":
+    """Read an orbit file and judge it."""
+    from teccl.orbit import OrbitSchedule, verify_orbit
+
+    schedule = OrbitSchedule.load_file(file)
+    return schedule, verify_orbit(schedule)
+
+
+def headline(schedule: "OrbitSchedule") -> str:
+    """One line that says what a schedule is."""
+    from teccl.units import display_time
+
+    problem = schedule.problem
+    return (
+        f"{problem.collective.value} on {problem.fabric.name}, {problem.fabric.num_gpus} gpus: "
+        f"{schedule.num_sends} sends, {len(schedule)} of them listed, "
+        f"finish {display_time(schedule.finish_time_s)}"
+    )
+
+
+def document(schedule: "OrbitSchedule") -> dict[str, Any]:
+    """Return what `verify --json` and `simulate --json` say of a schedule."""
+    from teccl.cli.output import plain_number
+
+    problem = schedule.problem
+    return {
+        "method": schedule.method,
+        "topology": problem.fabric.name,
+        "collective": problem.collective.value,
+        "num_gpus": problem.fabric.num_gpus,
+        "size_bytes": plain_number(problem.size),
+        "num_chunks": problem.num_chunks,
+        "chunk_bytes": plain_number(problem.chunk_bytes),
+        "num_sends": schedule.num_sends,
+        "finish_time_s": schedule.finish_time_s,
+    }
+
+
+def simulate_orbit(file: str, path: Path | None, *, as_json: bool, quiet: bool) -> None:
+    """Replay an orbit file: every send as early as the order of sends allows."""
+    from teccl.cli.output import emit, emit_json, pairs, table
+    from teccl.orbit.replay import replayed
+    from teccl.units import display_time
+
+    schedule, violations = load_judged(file)
+    fail_if(violations, file)
+    replay = replayed(schedule)
+    if path is not None:
+        replay.save(path)
+    fabric, load = replay.fabric, replay.load()
+    ends = [fabric.link_ends(fabric.link_base[[i]]) for i in range(len(fabric.links))]
+    names = [f"{fabric.node_name(a[0])} > {fabric.node_name(b[0])}" for a, b in ends]
+    order = sorted(range(len(names)), key=lambda i: -load[i])
+    if as_json:
+        links = [{"orbit": i, "name": names[i], "utilisation": float(load[i])} for i in order]
+        emit_json(
+            {
+                **document(replay),
+                "verified": True,
+                "scheduled_finish_time_s": schedule.finish_time_s,
+                "links": links,
+                "critical_path": [int(row) for row in replay.critical_path()],
+            }
+        )
+    elif not quiet:
+        rows: list[tuple[str, object]] = [
+            ("schedule", headline(schedule)),
+            ("finish time", display_time(replay.finish_time_s)),
+            ("critical path", f"{len(replay.critical_path())} sends"),
+        ]
+        rows += [("saved to", path)] if path is not None else []
+        busy = [(f"{names[i]} and images", f"{load[i]:.1%}") for i in order]
+        emit("\n\n".join([pairs(rows), table(("links", ">busy"), busy)]))
+
+
+def export_rank(file: str, rank: int | None, path: Path | None, *, as_json: bool) -> None:
+    """Write the messages of one rank of an orbit file as JSON."""
+    from teccl._files import to_json, write_atomically
+    from teccl.cli.output import emit, emit_json, pairs
+    from teccl.errors import ExportError
+    from teccl.orbit.ranks import rank_program
+
+    if rank is None:
+        raise UsageError("an orbit file is exported rank by rank; give --rank R")
+    schedule, violations = load_judged(file)
+    fail_if(violations, file)
+    steps = [step._asdict() for step in rank_program(schedule, rank)]
+    program = {"format": "teccl-rank", "rank": rank, **document(schedule), "steps": steps}
+    if path is not None:
+        write_atomically(path, to_json(program), ExportError)
+    facts = {"target": "rank", "rank": rank, "messages": len(steps)}
+    if as_json:
+        emit_json({**facts, "files": [] if path is None else [str(path)]})
+    else:
+        emit(pairs([*facts.items(), *([("saved to", path)] if path is not None else [])]))
+
+
+def fail_if(violations: "tuple[Violation, ...]", file: str) -> None:
+    """End with the exit code of a failed verification if there are violations."""
+    if violations:
+        others = f" and {len(violations) - 1} more" if len(violations) > 1 else ""
+        raise CommandFailed(
+            ExitCode.FAILED_VERIFICATION,
+            f"schedule {file} failed verification: {violations[0]}{others}",
+        )

@@ -1,0 +1,95 @@
+"""Orbits on the command line: planned where asked or where sends are too many to list."""
+
+import json
+from pathlib import Path
+
+import pytest
+from jsonschema import Draft202012Validator
+from tests.cli.helpers import run
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "result.schema.json"
+SMALL = ("solve", "torus:dims=4x4", "allgather", "--size", "1MB", "--chunks", "1")
+
+
+def test_orbits_are_solved_judged_replayed_and_exported(tmp_path, monkeypatch):
+    """One small torus through all commands."""
+    monkeypatch.chdir(tmp_path)
+    made = run(*SMALL, "--orbit", "-o", "orbit.json")
+    assert made.code == 0
+    assert "yes, in the quotient" in made.out
+    judged = run("verify", "orbit.json")
+    assert judged.out.startswith("ok: allgather on torus, 16 gpus: 240 sends, 15 of them listed")
+    replay = json.loads(run("simulate", "orbit.json", "--json", "-o", "again.json").out)
+    assert replay["finish_time_s"] <= replay["scheduled_finish_time_s"]
+    assert run("verify", "again.json", "--quiet").code == 0
+    assert "gpu0 > gpu4 and images" in run("simulate", "orbit.json").out
+    done = run("export", "orbit.json", "--rank", "5", "-o", "rank5.json")
+    assert done.code == 0
+    program = json.loads((tmp_path / "rank5.json").read_text())
+    assert len([s for s in program["steps"] if s["action"] == "copy"]) == 15
+
+
+def test_large_tori_are_orbits_unasked(tmp_path, monkeypatch):
+    """What would have more sends than one wants to list is planned in the quotient."""
+    monkeypatch.chdir(tmp_path)
+    made = run(
+        *("solve", "torus:dims=64x64", "allgather", "--size", "1GB", "--chunks", "1"),
+        *("--json", "-o", "orbit.json"),
+    )
+    result = json.loads(made.out)
+    assert (result["status"], result["num_sends"]) == ("optimal", 4096 * 4095)
+    assert list(Draft202012Validator(json.loads(SCHEMA.read_text())).iter_errors(result)) == []
+    assert (tmp_path / "orbit.json").stat().st_size < 10**6
+
+
+def test_small_problems_list_their_sends_unless_asked():
+    """Below the limit nothing changes."""
+    assert "in the quotient" not in run(*SMALL).out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((*SMALL, "--orbit", "--grid"), "--orbit takes no --grid"),
+        ((*SMALL, "--orbit", "--from", "x.json"), "--orbit takes no --from"),
+        (("solve", "ring", "broadcast", "--size", "1MB", "--orbit"), "--orbit is for allgather"),
+        (("solve", "mesh", "allgather", "--size", "1MB", "--orbit"), "plan it without orbits"),
+        (("solve", "ring", "allgather", "--orbit"), "needs a size"),
+        ((*SMALL[:-1], "x", "--orbit"), "--chunks is 'x'"),
+        ((*SMALL, "--orbit", "--switch", "hyper-edge"), "give copy or no-copy"),
+    ],
+)
+def test_what_orbits_do_not_know_is_refused(arguments, message):
+    """One line, exit code 2."""
+    end = run(*arguments)
+    assert end.code == 2
+    assert message in end.err
+    assert end.err.count("\n") == 1
+
+
+def test_wrong_orbit_files_fail(tmp_path, monkeypatch):
+    """A changed file has exit code 3, and is neither replayed nor exported."""
+    monkeypatch.chdir(tmp_path)
+    run(*SMALL, "--orbit", "-o", "orbit.json")
+    document = json.loads((tmp_path / "orbit.json").read_text())
+    document["sends"]["start_ps"][0] += 1
+    (tmp_path / "orbit.json").write_text(json.dumps(document, indent=None))
+    for command in (("verify",), ("simulate",), ("export",)):
+        more = ("--rank", "0") if command == ("export",) else ()
+        assert run(*command, "orbit.json", *more).code == 3
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ((), "give --rank R"),
+        (("--rank", "16"), "ranks 0 to 15"),
+        (("--rank", "0", "--to", "msccl"), "drop --to"),
+    ],
+)
+def test_orbits_are_exported_rank_by_rank(tmp_path, monkeypatch, more, message):
+    """Nothing else is written of an orbit file."""
+    monkeypatch.chdir(tmp_path)
+    run(*SMALL, "--orbit", "-o", "orbit.json")
+    end = run("export", "orbit.json", *more)
+    assert (end.code, message in end.err) == (2, True)
