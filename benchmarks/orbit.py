@@ -71,7 +71,7 @@ def clusters() -> None:
     rows = (
         row(spec, collective)
         for spec in CLUSTERS
-        for collective in ("allgather", "reducescatter", "allreduce")
+        for collective in ("allgather", "reducescatter", "allreduce", "alltoall")
     )
     print_table("clusters, 1 GB; the gap is to the bound for any chunking", HEADER, rows)
 

@@ -9,7 +9,7 @@ from teccl.orbit import expand, parse_fabric, verify_orbit
 from teccl.orbit.solving import solve_orbit
 from teccl.verification import verify
 
-PLANNED = ("allgather", "reducescatter", "allreduce")
+PLANNED = ("allgather", "reducescatter", "allreduce", "alltoall")
 SMALL = [
     *("torus:dims=3x4", "torus:dims=2x2x3", "ring:gpus=6", "dgx-h100:chassis=3", "star:gpus=5"),
     *("gb200-nvl72:chassis=2", "mi300x:chassis=2", "hypercube:dimension=3", "dgx2:chassis=2"),
@@ -64,6 +64,26 @@ def test_clusters_come_within_five_percent(spec, collective):
     """Rails and NVSwitches are used at once, as much as each can carry."""
     result = solve_orbit(parse_fabric(spec), collective, size="1GB")
     assert result.physical_gap < 0.05
+
+
+@pytest.mark.parametrize("dims", ["8x8", "9x9", "8x8x8", "32x32"])
+def test_exchanges_on_tori_come_within_a_percent(dims):
+    """Routes keep all directions equally busy from the beginning to the end."""
+    result = solve_orbit(parse_fabric(f"torus:dims={dims}"), "alltoall", size="1GB", chunks=1)
+    assert result.physical_gap < 0.01
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("spec", ["dgx-h100:chassis=2048", "gb200-nvl72:chassis=227"])
+@pytest.mark.parametrize("collective", PLANNED)
+def test_large_clusters_come_within_half_a_percent(spec, collective, tmp_path):
+    """Sixteen thousand GPUs behind rails, saved in less than 50 MB, read back and judged."""
+    result = solve_orbit(parse_fabric(spec), collective, size="1GB")
+    assert result.physical_gap < 0.005
+    path = tmp_path / "orbit.json"
+    result.schedule.save(path)
+    assert path.stat().st_size < 50e6
+    assert verify_orbit(type(result.schedule).load_file(path)) == ()
 
 
 def test_the_same_request_gives_the_same_plan():

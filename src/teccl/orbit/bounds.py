@@ -128,7 +128,9 @@ def _bounds(problem: FabricProblem, *, fluid: bool) -> Iterator[_Bound]:
     if problem.collective is Collective.ALLREDUCE:
         # Who has all sums everywhere has each at its owner, too.
         yield from _bounds(replace(problem, collective=Collective.REDUCESCATTER), fluid=fluid)
-    elif problem.collective is not Collective.ALLTOALL:
+    elif problem.collective is Collective.ALLTOALL:
+        yield _all_hops(network, fluid=fluid)
+    else:
         for position in range(len(problem.fabric.gpu_orbits)):
             yield from _at_one_gpu(network, position, fluid=fluid)
     for inside, name in _cosets(network):
@@ -154,6 +156,18 @@ def _at_one_gpu(network: _Network, gpu: int, *, fluid: bool) -> Iterator[_Bound]
     for level in levels[:: len(levels) // _THRESHOLDS + 1].tolist():
         count = int((ready >= level).sum()) * problem.num_chunks
         yield _through(network, ports, (Fraction(count), level), name, fluid=fluid)
+
+
+def _all_hops(network: _Network, *, fluid: bool) -> _Bound:
+    """Time for which all chunks together hold links, on the ways that hold them least."""
+    problem, fabric = network.problem, network.problem.fabric
+    size = problem.chunk_bytes
+    lengths = ints([int(size / fabric.rate(x) * PICOSECONDS) for x in fabric.links])
+    cost = lengths if fluid else network.held
+    firsts = [network.distances(ints([g]), cost) for g in range(len(fabric.gpu_orbits))]
+    total = sum(int(found[: fabric.num_gpus].sum()) for found in firsts) * problem.num_chunks
+    value = total * fabric.group.order // fabric.num_links
+    return _Bound(value, f"all chunks hold {fabric.num_links} links for that long on average")
 
 
 def _cosets(network: _Network) -> Iterator[tuple[BoolArray, str]]:

@@ -11,6 +11,7 @@ from teccl.errors import MethodError
 from teccl.orbit.bounds import summarise
 from teccl.orbit.fabric import Fabric
 from teccl.orbit.judge import verify_orbit
+from teccl.orbit.plan.exchange import exchanged
 from teccl.orbit.plan.growing import gathered
 from teccl.orbit.plan.reversal import backwards, mirrored
 from teccl.orbit.problem import FabricProblem
@@ -42,7 +43,7 @@ def solve_orbit(
     fabric
         The network, see `parse_fabric`.
     collective
-        AllGather, ReduceScatter or AllReduce.
+        AllGather, ReduceScatter, AllReduce or AllToAll.
     size
         Bytes as nccl-tests counts them.
     chunks
@@ -53,7 +54,7 @@ def solve_orbit(
     Raises
     ------
     MethodError
-        If the collective, or the fabric, is not planned as orbits.
+        If the fabric is not planned as orbits.
 
     Examples
     --------
@@ -93,8 +94,8 @@ def solve_orbit(
 
 def _cut(problem: FabricProblem) -> Iterator[FabricProblem]:
     """Yield the problem with one chunk per block, two, four and so on."""
-    pieces = 1
-    while pieces * len(problem.fabric.gpu_orbits) * problem.fabric.num_gpus <= MAX_LISTED:
+    pieces, orbits = 1, len(problem.fabric.gpu_orbits)
+    while pieces * orbits * problem.fabric.num_gpus <= MAX_LISTED:
         yield replace(problem, num_chunks=pieces)
         pieces *= 2
     if pieces == 1:
@@ -135,7 +136,9 @@ def _plans(problem: FabricProblem) -> Iterator[OrbitSends]:
     elif problem.collective is Collective.ALLREDUCE:
         yield from _both_halves(problem)
     else:
-        raise MethodError(f"{problem.collective.value} is not planned as orbits")
+        made = exchanged(problem)
+        if made is not None:
+            yield made
 
 
 def _both_halves(problem: FabricProblem) -> Iterator[OrbitSends]:
