@@ -89,3 +89,12 @@ def test_models_are_solved_by_the_solver_that_was_asked_for(solver: str) -> None
     result = teccl.solve("dgx1", "allgather", size="400KB", **asked)
     names = {"highs": "HiGHS", "cpsat": "CP-SAT"}
     assert names[solver] in str(result.certificate)
+
+
+def test_numbers_of_chunks_beyond_machine_integers_are_refused() -> None:
+    """The message says how many they would be."""
+    demand = teccl.Demand.collective("allgather", size=5)
+    with pytest.raises(ProblemError, match=f"4{'0' * 30} chunks are more than teccl handles"):
+        teccl.Problem(
+            topology=teccl.Topology.parse("ring:gpus=4"), demand=demand, num_chunks=10**30
+        )

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
-from typing import Any
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,9 @@ from teccl.units import MAX_SECONDS, PICOSECONDS, picoseconds
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+
+# Products of so many bits are computed in machine integers, larger ones in Python's.
+_MACHINE_BITS = 62
 
 
 class SwitchMode(StrEnum):
@@ -125,16 +129,17 @@ class Problem:
         if self.buffer is not None and self.buffer < 0:
             raise ProblemError(f"buffer {self.buffer} is negative; use 0 (none) or more")
         self._check_profiles()
-        blocks = [
-            (t, block)
-            for t, tenant in enumerate(self.demand.tenants)
-            for block in self.blocks(tenant)
-        ]
+        by_tenant = [list(self.blocks(tenant)) for tenant in self.demand.tenants]
+        blocks = list(chain.from_iterable(by_tenant))
         if not blocks:
             raise ProblemError("the demand moves no data; give an entry that is not zero")
-        piece = _largest(blocks) / self.num_chunks
+        sizes = _Ratios.of([block.size for block in blocks])
+        piece = sizes.largest() / self.num_chunks
+        tenant = np.repeat(np.arange(len(by_tenant)), [len(each) for each in by_tenant])
         object.__setattr__(self, "chunk_bytes", piece)
-        object.__setattr__(self, "chunks", _chunk_table(self.topology, blocks, piece))
+        object.__setattr__(
+            self, "chunks", _chunk_table(self.topology, blocks, tenant, sizes.cut(piece))
+        )
         self._check_times()
 
     def __repr__(self) -> str:
@@ -230,72 +235,98 @@ class Problem:
 
 def _transmissions(sizes: Sequence[Fraction], rates: Sequence[Fraction]) -> IntArray:
     """Return picoseconds that sizes take at rates, rounded up; machine integers where they do."""
-    bits = 62
-    n, d = [size.numerator for size in sizes], [size.denominator for size in sizes]
+    n, d = _Ratios.of(sizes)
     table = np.empty((len(rates), len(sizes)), dtype=np.int64)
     for row, rate in enumerate(rates):
-        per_byte = PICOSECONDS / rate
-        up, down = per_byte.numerator, per_byte.denominator
-        if max(max(n) * up, max(d) * down).bit_length() <= bits:
+        up, down = (PICOSECONDS / rate).as_integer_ratio()
+        if max(max(n) * up, max(d) * down) < 2**_MACHINE_BITS:
             table[row] = -(-np.array(n) * up // (np.array(d) * down))
         else:
             table[row] = [picoseconds(size / rate) for size in sizes]
     return table
 
 
-def _largest(blocks: list[tuple[int, Block]]) -> Fraction:
-    """Return the size of the largest block, compared in whole numbers, which is quicker."""
-    unit = math.lcm(*{block.size.denominator for _, block in blocks})
-    return Fraction(max(b.size.numerator * (unit // b.size.denominator) for _, b in blocks), unit)
+class _Ratios(NamedTuple):
+    """Many fractions, taken apart once: arithmetic with their objects is slow.
+
+    Parameters
+    ----------
+    numerators, denominators
+        Of each.
+    """
+
+    numerators: list[int]
+    denominators: list[int]
+
+    @staticmethod
+    def of(values: Sequence[Fraction]) -> "_Ratios":
+        """Take fractions apart."""
+        return _Ratios([v.numerator for v in values], [v.denominator for v in values])
+
+    def largest(self) -> Fraction:
+        """Return the largest, compared in whole numbers."""
+        unit = math.lcm(*set(self.denominators))
+        pairs = zip(self.numerators, self.denominators, strict=True)
+        return Fraction(max(n * (unit // d) for n, d in pairs), unit)
+
+    def cut(self, piece: Fraction) -> "_Cuts":
+        """Cut each into pieces of one size, the last shorter if it does not divide."""
+        n, d = self
+        largest = max(max(n) * piece.denominator, max(d) * max(piece.as_integer_ratio()))
+        kind = np.int64 if largest < 2**_MACHINE_BITS else object
+        size, part = np.array(n, dtype=kind), np.array(d, dtype=kind)
+        # In units of one over both denominators.
+        whole, one, unit = (
+            size * piece.denominator,
+            part * piece.numerator,
+            part * piece.denominator,
+        )
+        count = -(-whole // one)
+        last = whole - (count - 1) * one
+        common = np.gcd(last, unit)
+        ratios = zip((last // common).tolist(), (unit // common).tolist(), strict=True)
+        return _Cuts(piece, count.tolist(), list(ratios))
 
 
-def _cut(size: Fraction, piece: tuple[int, int]) -> tuple[int, tuple[int, int]]:
-    """Return the number of pieces of a block, and the last one's size as a ratio."""
-    n, d = size.numerator * piece[1], size.denominator * piece[0]
-    if n <= d:
-        return 1, (size.numerator, size.denominator)
-    count = -(-n // d)
-    # In units of one over both denominators.
-    left, unit = n - (count - 1) * d, size.denominator * piece[1]
-    common = math.gcd(left, unit)
-    return count, (left // common, unit // common)
+class _Cuts(NamedTuple):
+    """How blocks are cut: the size of pieces, how many each has, and the last one's size."""
+
+    piece: Fraction
+    counts: list[int]
+    last: list[tuple[int, int]]
 
 
 def _chunk_table(
-    topology: Topology, blocks: list[tuple[int, Block]], piece: Fraction
+    topology: Topology, blocks: list[Block], tenant: IntArray, cuts: _Cuts
 ) -> ChunkTable:
-    """Cut blocks into pieces of equal size, the last of a block shorter if it does not divide."""
-    # Rational arithmetic is slow, and hashing its numbers slower: there may be thousands of sizes.
-    whole = (piece.numerator, piece.denominator)
-    sizes: dict[tuple[int, int], int] = {whole: 0}
-    sets: dict[tuple[int, ...], int] = {}
-    cuts: dict[tuple[int, int], tuple[int, int]] = {}
-    entries = []
-    for tenant, block in blocks:
-        ratio = (block.size.numerator, block.size.denominator)
-        if ratio not in cuts:
-            count, last = _cut(block.size, whole)
-            cuts[ratio] = count, sizes.setdefault(last, len(sizes))
-        source = sets.setdefault(block.sources, len(sets))
-        wanted = sets.setdefault(block.destinations, len(sets))
-        entries.append((source, wanted, block.reduce, tenant, block.number, *cuts[ratio]))
-    rows = np.array(entries, dtype=np.int64)
-    repeats = rows[:, 5]
-    if repeats.sum() > MAX_CHUNKS:
+    """List the pieces of all blocks."""
+    num_chunks = sum(cuts.counts)
+    if num_chunks > MAX_CHUNKS:
         raise ProblemError(
-            f"{repeats.sum()} chunks are more than teccl handles ({MAX_CHUNKS}); use fewer"
+            f"{num_chunks} chunks are more than teccl handles ({MAX_CHUNKS}); use fewer"
         )
-    wide = np.repeat(rows, repeats, axis=0)
+    # There may be thousands of sizes, and fractions take long to hash.
+    sizes: dict[tuple[int, int], int] = {cuts.piece.as_integer_ratio(): 0}
+    sets: dict[tuple[int, ...], int] = {}
+    ends_of = [
+        sets.setdefault(ranks, len(sets))
+        for block in blocks
+        for ranks in (block.sources, block.destinations)
+    ]
+    rows: dict[str, Any] = {
+        "source_set": ends_of[::2],
+        "destination_set": ends_of[1::2],
+        "reduce": [block.reduce for block in blocks],
+        "tenant": tenant,
+        "block": [block.number for block in blocks],
+    }
+    repeats = np.array(cuts.counts)
     ends = np.cumsum(repeats)
-    size_index = np.zeros(len(wide), dtype=np.int64)
-    size_index[ends - 1] = rows[:, 6]
+    size_index = np.zeros(num_chunks, dtype=np.int64)
+    size_index[ends - 1] = [sizes.setdefault(ratio, len(sizes)) for ratio in cuts.last]
     columns: dict[str, Any] = {
-        "source_set": wide[:, 0].copy(),
-        "destination_set": wide[:, 1].copy(),
-        "reduce": wide[:, 2].astype(bool),
-        "tenant": wide[:, 3].copy(),
-        "block": wide[:, 4].copy(),
-        "piece": np.arange(len(wide)) - np.repeat(ends - repeats, repeats),
+        **{name: np.repeat(np.array(row), repeats) for name, row in rows.items()},
+        "piece": np.arange(num_chunks) - np.repeat(ends - repeats, repeats),
         "size_index": size_index,
     }
     node_sets = [np.sort(topology.gpus[list(ranks)]) for ranks in sets]

@@ -9,6 +9,7 @@ from teccl.errors import DemandError, MethodError
 from teccl.exchange.attempts import Attempts
 from teccl.exchange.booking import book_all
 from teccl.exchange.network import Network
+from teccl.exchange.pieces import FIRST
 from teccl.exchange.tables import Fabric, Legs
 from teccl.verification import verify
 
@@ -79,13 +80,36 @@ def test_a_hot_pair_takes_several_rails() -> None:
     assert schedule.finish_time_s < one_rail / 6
 
 
+def test_a_hot_pair_of_a_mesh_takes_all_relays() -> None:
+    """Every other GPU passes on a part, so that the pair is served by all links of both ends."""
+    matrix = np.ones((24, 24), dtype=np.int64)
+    np.fill_diagonal(matrix, 0)
+    matrix[3, 5] = 240_000_000
+    planner = teccl.Planner("fully-connected:gpus=24")
+    schedule = planner.plan(matrix, work=50_000)
+    link = planner.topology.links[0]
+    alone = matrix[3, 5] / link.bandwidth
+    assert verify(schedule) == ()
+    assert schedule.finish_time_s < 1.25 * alone / 23
+
+
+def test_hot_pairs_of_a_mesh_come_near_the_bound() -> None:
+    """One pair in ten with ten times the bytes of others leaves a gap of some percent."""
+    random = np.random.default_rng(8)
+    matrix = np.where(random.random((20, 20)) < 0.1, 10_000_000, 1_000_000)
+    np.fill_diagonal(matrix, 0)
+    schedule = teccl.Planner("fully-connected:gpus=20").plan(matrix, work=400_000)
+    assert verify(schedule) == ()
+    assert schedule.finish_ps <= 1.1 * bound_ps(schedule)
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_no_later_than_direct_sends(name: str) -> None:
     """The first schedule is not later than whole blocks sent straight in rank order."""
     planner = teccl.Planner(name)
     matrix = skewed(planner.topology.num_gpus, 3)
     demand = Demand.collective("alltoallv", matrix=matrix.tolist())
-    whole = Attempts(planner.jobs(demand, 1), np.random.default_rng(0), passes=1, patience=0)
+    whole = Attempts(planner.jobs(demand, 1), np.random.default_rng(0), FIRST)
     direct = whole.straight()
     assert verify(direct.schedule()) == ()
     assert planner.plan(matrix).finish_ps <= direct.finish
@@ -194,11 +218,19 @@ def test_rates_that_change_are_refused() -> None:
         Network.of(replace(topology, links=(link, *topology.links[1:])))
 
 
+def test_depths_of_legs_by_hand() -> None:
+    """A chain counts its legs, and branches of a tree count from where they part."""
+    parents = np.array([-1, 0, 1, 0, -1])
+    leg = np.stack([np.zeros(5, dtype=np.int64), parents], axis=1)
+    zeros = np.zeros(5, dtype=np.int64)
+    assert Legs(leg, zeros, zeros, zeros).depth().tolist() == [0, 1, 2, 1, 0]
+
+
 def test_booking_fills_a_gap_by_hand() -> None:
     """Three transfers on two links: the last fits before what was booked later in time."""
-    fabric = Fabric(
-        way_start=np.array([0, 1, 2, 4]),
-        links=np.array([0, 1, 0, 1]),
+    fabric = Fabric.of(
+        np.array([0, 1, 2, 4]),
+        np.array([0, 1, 0, 1]),
         kind=np.zeros(2, dtype=np.int64),
         alpha=np.array([5, 5]),
         res_start=np.array([0, 1, 2]),

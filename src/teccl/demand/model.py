@@ -296,11 +296,12 @@ def _alltoallv(tenant: Tenant, ranks: _Ranks) -> Iterator[Block]:
         raise DemandError(
             f"{tenant.name}: matrix has {len(matrix)} rows for {n} ranks; give {n} rows of {n}"
         )
+    alone = [(rank,) for rank in ranks]
     return (
-        Block(i * n + j, matrix[i][j], (src,), (dst,))
-        for i, src in enumerate(ranks)
-        for j, dst in enumerate(ranks)
-        if i != j and matrix[i][j].numerator > 0
+        Block(i * n + j, size, alone[i], alone[j])
+        for i, row in enumerate(matrix)
+        for j, size in enumerate(row)
+        if i != j and size.numerator > 0
     )
 
 

@@ -4,7 +4,8 @@ import numpy as np
 
 from teccl.exchange.drafts import Draft
 from teccl.exchange.jobs import Jobs
-from teccl.exchange.tables import IntArray, Legs
+from teccl.exchange.tables import Care, IntArray, Legs
+from teccl.schedule.ordering import order_by
 
 # Rounds of justification, backward and forward, of each order; it ends when one gains nothing.
 ROUNDS = 6
@@ -20,8 +21,8 @@ class Attempts:
         The chunks.
     random
         Source of random orders.
-    passes, patience
-        See `teccl.exchange.balancing.balance`.
+    care
+        How long to balance them.
 
     Attributes
     ----------
@@ -29,14 +30,13 @@ class Attempts:
         Legs booked so far, each time counted.
     """
 
-    def __init__(
-        self, jobs: Jobs, random: np.random.Generator, *, passes: int, patience: int
-    ) -> None:
+    def __init__(self, jobs: Jobs, random: np.random.Generator, care: Care) -> None:
         self.jobs = jobs
         self.random = random
-        self.legs, load = jobs.balanced(passes=passes, patience=patience)
-        self.urgency = jobs.urgency(self.legs, load)
+        self.legs, self.load = jobs.balanced(care)
         self.spent = len(self.legs.job)
+        # Finish of the last thorough attempt in each kind of order.
+        self._reached: dict[str, int] = {}
 
     @property
     def cost(self) -> int:
@@ -44,15 +44,17 @@ class Attempts:
         return (2 * ROUNDS + 1) * len(self.legs.job)
 
     def quick(self) -> Draft:
-        """Book the fullest links' chunks first, once more after looking back from the end.
+        """Book the fullest links' chunks first, or first legs first, and look back from the end.
 
         No worse than every chunk sent straight, by rank, where each goes to one GPU only: straight
         sends to several would cross between nodes several times.
         """
-        best = self._justified(self._book(self.legs, self._by_urgency()), rounds=1)
+        best = self._book(self.legs, self._by_urgency())
+        waves = self._book(self.legs, self._by_wave(), limit=best.finish)
+        best = self._justified(min(best, waves, key=_finish), rounds=1)
         if len(self.jobs.wanted.ends) > len(self.jobs):
             return best
-        return min(best, self.straight(limit=best.finish), key=lambda draft: draft.finish)
+        return min(best, self.straight(limit=best.finish), key=_finish)
 
     def straight(self, *, limit: int = _NEVER) -> Draft:
         """Send every chunk straight, in rank order; of no use where it reaches the limit."""
@@ -60,17 +62,28 @@ class Attempts:
         return self._book(legs, np.arange(len(legs.job)), limit=limit)
 
     def thorough(self) -> Draft:
-        """Spread every block over the time, from a random moment on, and improve that."""
-        jitter = self.random.random(len(self.jobs))
-        return self._justified(self._book(self.legs, self._by_portion(jitter)), rounds=ROUNDS)
+        """Book in a random order and improve that; the kind of order that did best so far."""
+        orders = {"portions": self._by_portion, "waves": self._by_wave}
+        untried = [kind for kind in orders if kind not in self._reached]
+        kind = untried[0] if untried else min(self._reached, key=self._reached.__getitem__)
+        draft = self._justified(self._book(self.legs, orders[kind]()), rounds=ROUNDS)
+        self._reached[kind] = draft.finish
+        return draft
 
     def _by_urgency(self) -> IntArray:
-        job = self.legs.job
-        return np.lexsort((np.arange(len(job)), job, -self.jobs.time[job], -self.urgency[job]))
+        job, urgency = self.legs.job, self.jobs.urgency(self.legs, self.load)
+        return order_by(-urgency[job], -self.jobs.time[job], job)
 
-    def _by_portion(self, jitter: np.ndarray) -> IntArray:
+    def _by_wave(self) -> IntArray:
+        """Order legs by how many are before them, so that relays soon have what they send on."""
         job = self.legs.job
-        return np.lexsort((np.arange(len(job)), job, self.jobs.portion(jitter)[job]))
+        chance = self.random.integers(len(self.jobs), size=len(self.jobs))
+        return order_by(self.legs.depth(), chance[job])
+
+    def _by_portion(self) -> IntArray:
+        """Spread every block over the time, from a random moment on."""
+        job = self.legs.job
+        return order_by(self.jobs.portion(self.random.random(len(self.jobs)))[job], job)
 
     def _book(
         self, legs: Legs, order: IntArray, *, mirrored: bool = False, limit: int = _NEVER
@@ -99,10 +112,14 @@ class Attempts:
         length = lengths_of(self.jobs.network.fabric, draft.legs, self.jobs.hold)
         best = last = draft
         for _ in range(rounds):
-            order = np.argsort(-(last.begin + length), kind="stable")
+            order = order_by(-(last.begin + length))
             back = self._book(draft.legs, order, mirrored=True)
-            last = self._book(draft.legs, np.argsort(-(back.begin + length), kind="stable"))
+            last = self._book(draft.legs, order_by(-(back.begin + length)))
             if last.finish >= best.finish:
                 break
             best = last
         return best
+
+
+def _finish(draft: Draft) -> int:
+    return draft.finish

@@ -24,6 +24,10 @@ _AIM = 0.5
 _LAST_AIM = 0.9
 # Part of the fullest resource's load from which on a chunk's ways are looked at again.
 _FULL = 0.9
+# Passes at most; it ends before when there is nothing left to gain.
+_PASSES = 16
+# How much more the choices of a pass count that gained nothing.
+_NOTHING = 2
 # Part by which a pass must relieve the fullest resource for another to follow.
 _GAIN = 1e-3
 
@@ -39,13 +43,10 @@ def _price(load, target):
 @nb.njit(cache=True, nogil=True)
 def _charge(fabric, hold, size, way, sign, load, price, target):
     """Add (or take away) the load of a passage and set the prices anew."""
-    for k in range(fabric.way_start[way], fabric.way_start[way + 1]):
-        link = fabric.links[k]
-        held = hold[fabric.kind[link], size]
-        for i in range(fabric.res_start[link], fabric.res_start[link + 1]):
-            r = fabric.res[i]
-            load[r] += sign * held
-            price[r] = _price(load[r], target)
+    for i in range(fabric.use_start[way], fabric.use_start[way + 1]):
+        r = fabric.use_res[i]
+        load[r] += sign * hold[fabric.use_kind[i], size]
+        price[r] = _price(load[r], target)
 
 
 @nb.njit(cache=True, nogil=True)
@@ -54,32 +55,40 @@ def _cost(fabric, hold, size, choices, route, price, least):
     cost = 0.0
     for w in range(choices.route_start[route], choices.route_start[route + 1]):
         way = choices.ways[w]
-        for k in range(fabric.way_start[way], fabric.way_start[way + 1]):
-            link = fabric.links[k]
-            held = hold[fabric.kind[link], size]
-            for i in range(fabric.res_start[link], fabric.res_start[link + 1]):
-                cost += held * price[fabric.res[i]]
+        for i in range(fabric.use_start[way], fabric.use_start[way + 1]):
+            cost += hold[fabric.use_kind[i], size] * price[fabric.use_res[i]]
         if cost >= least:
             return cost
     return cost
 
 
 @nb.njit(cache=True, nogil=True)
-def _chosen(fabric, hold, size, choices, src, dst, price, has_target, path):
+def _chosen(fabric, hold, size, choices, src, dst, price, has_target, known, is_first, path):
     """Take the cheapest of the routes of a pair; returns how many passages it has.
 
-    While there is no target only the two of least latency and least time are looked at.
+    While there is no target only the two of least latency and least time are looked at. Of chunks
+    that follow one another on a pair the first notes in `known` what routes cost at least; as long
+    as loads only grow, others need to look again at the one or two that seem cheapest.
     """
     pair = src * choices.num_gpus + dst
     first, last = choices.pair_start[pair], choices.pair_start[pair + 1]
-    if not has_target:
-        last = min(last, first + 2)
-    best, least = first, np.inf
-    for route in range(first, last):
-        cost = _cost(fabric, hold, size, choices, route, price, least)
-        if cost < least:
-            best, least = route, cost
-    low, high = choices.route_start[best], choices.route_start[best + 1]
+    count = last - first if has_target else min(last - first, 2)
+    if is_first:
+        least = np.inf
+        for i in range(count):
+            known[i] = _cost(fabric, hold, size, choices, first + i, price, least)
+            least = min(least, known[i])
+    best = -1
+    while True:
+        cheapest = 0
+        for i in range(1, count):
+            if known[i] < known[cheapest]:
+                cheapest = i
+        if cheapest == best:
+            break
+        best = cheapest
+        known[best] = _cost(fabric, hold, size, choices, first + best, price, np.inf)
+    low, high = choices.route_start[first + best], choices.route_start[first + best + 1]
     path[: high - low] = choices.ways[low:high]
     return high - low
 
@@ -105,11 +114,8 @@ def _nearest(fabric, hold, size, choices, has, is_wanted, price, dist, via):
             if is_done[end] or has[end] != MISSING:
                 continue
             reached = least
-            for k in range(fabric.way_start[way], fabric.way_start[way + 1]):
-                link = fabric.links[k]
-                held = hold[fabric.kind[link], size]
-                for r in range(fabric.res_start[link], fabric.res_start[link + 1]):
-                    reached += held * price[fabric.res[r]]
+            for k in range(fabric.use_start[way], fabric.use_start[way + 1]):
+                reached += hold[fabric.use_kind[k], size] * price[fabric.use_res[k]]
             if reached < dist[end]:
                 dist[end] = reached
                 via[end] = way
@@ -129,10 +135,12 @@ def _traced(choices, node, via, path):
 
 
 @nb.njit(cache=True, nogil=True)
-def _lay(fabric, hold, choices, wanted, job, base, most, state, leg, load, price, target, searches):
+def _lay(
+    fabric, hold, choices, wanted, job, most, state, leg, load, price, target, searches, is_first
+):
     """Grow the tree of a chunk; returns how many legs it has."""
-    has, is_wanted, dist, via, path = state
-    size, source = wanted.size[job], wanted.source[job]
+    has, is_wanted, dist, via, path, known = state
+    size, source, base = wanted.size[job], wanted.source[job], job * most
     low, high = wanted.start[job], wanted.start[job + 1]
     has[source] = SOURCE
     for e in range(low, high):
@@ -145,7 +153,19 @@ def _lay(fabric, hold, choices, wanted, job, base, most, state, leg, load, price
             hops = _traced(choices, end, via, path)
         if count + hops > most:
             end = wanted.ends[low]
-            hops = _chosen(fabric, hold, size, choices, source, end, price, target > 0.0, path)
+            hops = _chosen(
+                fabric,
+                hold,
+                size,
+                choices,
+                source,
+                end,
+                price,
+                target > 0.0,
+                known,
+                is_first,
+                path,
+            )
         is_wanted[end] = False
         parent = has[choices.way_begin[path[0]]]
         for k in range(hops):
@@ -166,16 +186,30 @@ def _lay(fabric, hold, choices, wanted, job, base, most, state, leg, load, price
 def _is_in_the_way(fabric, leg, low, high, load, limit):
     """Whether some leg of a chunk holds a resource that is full."""
     for i in range(low, high):
-        for k in range(fabric.way_start[leg[i, WAY]], fabric.way_start[leg[i, WAY] + 1]):
-            link = fabric.links[k]
-            for r in range(fabric.res_start[link], fabric.res_start[link + 1]):
-                if load[fabric.res[r]] >= limit:
-                    return True
+        for k in range(fabric.use_start[leg[i, WAY]], fabric.use_start[leg[i, WAY] + 1]):
+            if load[fabric.use_res[k]] >= limit:
+                return True
     return False
 
 
 @nb.njit(cache=True, nogil=True)
-def balance(fabric, hold, choices, wanted, order, num_resources, most, passes, patience):
+def _run_end(wanted, order, begin):
+    """Return where chunks end that follow one another with the same source, goal and size."""
+    job = order[begin]
+    low = wanted.start[job]
+    for i in range(begin + 1, len(order)):
+        other = order[i]
+        same = wanted.source[job] == wanted.source[other] and wanted.size[job] == wanted.size[other]
+        goals = wanted.start[other]
+        if wanted.start[job + 1] - low != 1 or wanted.start[other + 1] - goals != 1:
+            return i
+        if not same or wanted.ends[low] != wanted.ends[goals]:
+            return i
+    return len(order)
+
+
+@nb.njit(cache=True, nogil=True)
+def balance(fabric, hold, choices, wanted, order, num_resources, most, care):
     """Choose legs for all chunks; returns the legs of each, how many, and the loads.
 
     Parameters
@@ -184,11 +218,8 @@ def balance(fabric, hold, choices, wanted, order, num_resources, most, passes, p
         Chunks in the order in which they choose.
     most
         Legs for which each chunk has room.
-    passes
-        How often every chunk chooses at most, the first time by time alone; it ends when the
-        fullest resource gets no emptier.
-    patience
-        Passages that may be looked at in a pass to search for ways beyond the known routes.
+    care
+        When to end.
     """
     num_gpus = choices.num_gpus
     leg = np.empty((len(order) * most, 2), dtype=np.int64)
@@ -201,39 +232,50 @@ def balance(fabric, hold, choices, wanted, order, num_resources, most, passes, p
         np.empty(num_gpus),
         np.empty(num_gpus, dtype=np.int64),
         np.empty(num_gpus, dtype=np.int64),
+        np.empty(np.diff(choices.pair_start).max()),
     )
     is_full = np.ones(len(order), dtype=np.bool_)
     best, best_count, best_load = leg.copy(), count.copy(), load.copy()
     target, fullest, aim = 0.0, np.inf, _AIM
-    for turn in range(passes):
+    again = 0
+    for turn in range(_PASSES):
         for r in range(num_resources):
             price[r] = _price(load[r], target)
         if turn > 0:
             for job in order:
                 low, high = job * most, job * most + count[job]
                 is_full[job] = _is_in_the_way(fabric, leg, low, high, load, _FULL * target)
-        searches = turn > 0 and is_full.sum() * len(choices.way_begin) <= patience
-        for job in order:
-            base = job * most
-            if not is_full[job]:
-                continue
-            for i in range(base, base + count[job]):
-                _charge(fabric, hold, wanted.size[job], leg[i, WAY], -1.0, load, price, target)
-            count[job] = _lay(
-                fabric,
-                hold,
-                choices,
-                wanted,
-                job,
-                base,
-                most,
-                state,
-                leg,
-                load,
-                price,
-                target,
-                searches,
-            )
+            again += is_full.sum()
+            if again > care.again:
+                break
+        searches = turn > 0 and is_full.sum() * len(choices.way_begin) <= care.patience
+        begin = 0
+        while begin < len(order):
+            end = _run_end(wanted, order, begin)
+            for job in order[begin:end]:
+                for i in range(job * most, job * most + (count[job] if is_full[job] else 0)):
+                    _charge(fabric, hold, wanted.size[job], leg[i, WAY], -1.0, load, price, target)
+            is_first = True
+            for job in order[begin:end]:
+                if is_full[job]:
+                    count[job] = _lay(
+                        fabric,
+                        hold,
+                        choices,
+                        wanted,
+                        job,
+                        most,
+                        state,
+                        leg,
+                        load,
+                        price,
+                        target,
+                        searches,
+                        is_first,
+                    )
+                    # A search that found a way has noted no costs of routes.
+                    is_first = searches
+            begin = end
         if load.max() < fullest * (1.0 - _GAIN):
             fullest = load.max()
             best[:], best_count[:], best_load[:] = leg, count, load
@@ -241,5 +283,6 @@ def balance(fabric, hold, choices, wanted, order, num_resources, most, passes, p
             break
         else:
             aim = (1.0 + aim) / 2.0
+            again += _NOTHING * is_full.sum()
         target = aim * load.max()
     return best, best_count, best_load

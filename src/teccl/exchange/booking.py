@@ -18,10 +18,8 @@ def _room(fabric, legs, num_resources):
     first = np.zeros(num_resources + 1, dtype=np.int64)
     for i in range(legs.leg.shape[0]):
         way = legs.leg[i, WAY]
-        for k in range(fabric.way_start[way], fabric.way_start[way + 1]):
-            link = fabric.links[k]
-            for r in range(fabric.res_start[link], fabric.res_start[link + 1]):
-                first[fabric.res[r] + 1] += 1
+        for k in range(fabric.use_start[way], fabric.use_start[way + 1]):
+            first[fabric.use_res[k] + 1] += 1
     for r in range(num_resources):
         first[r + 1] += first[r]
     return first
@@ -50,7 +48,10 @@ def _first_free(busy, low, high, start, hold):
 def _book(busy, first, count, res, begin, end):
     """Book a free time of a resource; intervals that touch are merged."""
     low, high = first[res], first[res] + count[res]
-    a, b = low, high
+    a = b = high
+    # Most are booked after all others.
+    if high > low and busy[high - 1, 0] >= begin:
+        a = low
     while a < b:
         middle = (a + b) // 2
         if busy[middle, 0] >= begin:
@@ -94,19 +95,21 @@ def _offsets(fabric, hold, way, size, mirrored, offset):
 def _fit(fabric, hold, way, size, offset, ready, busy, first, count):
     """Return the earliest start of a passage at which all that it holds is free."""
     low, high = fabric.way_start[way], fabric.way_start[way + 1]
-    start, is_settled = ready, False
-    while not is_settled:
-        is_settled = True
-        for k in range(low, high):
-            link = fabric.links[k]
-            held, begin = hold[fabric.kind[link], size], start + offset[k - low]
-            for i in range(fabric.res_start[link], fabric.res_start[link + 1]):
-                r = fabric.res[i]
-                free = _first_free(busy, first[r], first[r] + count[r], begin, held)
-                if free > begin:
-                    start += free - begin
-                    begin = free
-                    is_settled = False
+    start, k, fitting = ready, low, 0
+    # Links in turn, until as many as there are have fitted one after another.
+    while fitting < high - low:
+        link = fabric.links[k]
+        held, begin = hold[fabric.kind[link], size], start + offset[k - low]
+        moved = begin
+        for i in range(fabric.res_start[link], fabric.res_start[link + 1]):
+            r = fabric.res[i]
+            moved = _first_free(busy, first[r], first[r] + count[r], moved, held)
+        fitting = fitting + 1 if moved == begin else 0
+        # What one link holds alone fits where it was moved to.
+        if moved > begin and fabric.res_start[link + 1] - fabric.res_start[link] == 1:
+            fitting = 1
+        start += moved - begin
+        k = k + 1 if k + 1 < high else low
     return start
 
 

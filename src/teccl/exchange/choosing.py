@@ -2,7 +2,7 @@
 
 The first route of a pair has the least latency, the second the least time for each byte. Those that
 follow pay for a link once more each time an earlier one of the pair has used it, so that they use
-others where there are any.
+others where there are any. At last, as in a mesh, come all relays that need no link of these.
 """
 
 import numba as nb
@@ -73,6 +73,47 @@ def _costs(way_start, links, per_byte, uses, cost):
 
 
 @nb.njit(cache=True, nogil=True)
+def _use(route, way_start, links, uses):
+    """Note that a route of the pair uses its links."""
+    for way in route:
+        for i in range(way_start[way], way_start[way + 1]):
+            uses[links[i]] += 1
+
+
+@nb.njit(cache=True, nogil=True)
+def _are_unused(route, way_start, links, uses):
+    """Whether no route of the pair uses any of the links."""
+    for way in route:
+        for i in range(way_start[way], way_start[way + 1]):
+            if uses[links[i]]:
+                return False
+    return True
+
+
+@nb.njit(cache=True, nogil=True)
+def _last(way, dst, way_end, fan_start, fan):
+    """Return the first passage that leads on from another to a GPU, -1 if there is none."""
+    node = way_end[way]
+    for i in range(fan_start[node], fan_start[node + 1]):
+        if way_end[fan[i]] == dst:
+            return fan[i]
+    return -1
+
+
+@nb.njit(cache=True, nogil=True)
+def _noted(route, count, num_routes, start, ways):
+    """Append a route to the list of all; returns their number and the list, grown if need be."""
+    end = start[num_routes] + count
+    while end > len(ways):
+        ways = np.concatenate((ways, np.empty_like(ways)))
+    if num_routes + 1 == len(start):
+        start = np.concatenate((start, np.empty_like(start)))
+    ways[start[num_routes] : end] = route[:count]
+    start[num_routes + 1] = end
+    return num_routes + 1, start, ways
+
+
+@nb.njit(cache=True, nogil=True)
 def find_routes(
     way_start, links, way_begin, way_end, fan_start, fan, num_gpus, latency, per_byte, most
 ):
@@ -81,7 +122,7 @@ def find_routes(
     A pair that no passages join has no route.
     """
     pair_start = np.zeros(num_gpus * num_gpus + 1, dtype=np.int64)
-    start = np.zeros(num_gpus * num_gpus * most + 1, dtype=np.int64)
+    start = np.zeros(1024, dtype=np.int64)
     ways = np.empty(1024, dtype=np.int64)
     via, dist = np.empty(num_gpus, dtype=np.int64), np.empty(num_gpus)
     route = np.empty(num_gpus, dtype=np.int64)
@@ -100,20 +141,21 @@ def find_routes(
             if dist[dst] == np.inf:
                 break
             count = _trace(dst, via, way_begin, route)
-            for k in range(count if turn else 0):
-                for i in range(way_start[route[k]], way_start[route[k] + 1]):
-                    uses[links[i]] += 1
+            if turn:
+                _use(route[:count], way_start, links, uses)
             if _is_known(route, count, start, ways, first, num_routes):
                 stale += 1
                 if stale == _STALE:
                     break
                 continue
             stale = 0
-            end = start[num_routes] + count
-            while end > len(ways):
-                ways = np.concatenate((ways, np.empty_like(ways)))
-            ways[start[num_routes] : end] = route[:count]
-            num_routes += 1
-            start[num_routes] = end
+            num_routes, start, ways = _noted(route, count, num_routes, start, ways)
+        for i in range(fan_start[src], fan_start[src + 1] if num_routes > first else 0):
+            if not _are_unused(fan[i : i + 1], way_start, links, uses):
+                continue
+            route[0], route[1] = fan[i], _last(fan[i], dst, way_end, fan_start, fan)
+            if route[1] >= 0 and _are_unused(route[1:2], way_start, links, uses):
+                num_routes, start, ways = _noted(route, 2, num_routes, start, ways)
+                _use(route[:2], way_start, links, uses)
         pair_start[pair + 1] = num_routes
     return pair_start, start[: num_routes + 1].copy(), ways[: start[num_routes]].copy()

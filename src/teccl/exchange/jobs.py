@@ -8,10 +8,14 @@ import numpy.typing as npt
 from teccl.construct.instance import concatenated_ranges
 from teccl.errors import DemandError
 from teccl.exchange.network import Network
-from teccl.exchange.tables import PARENT, WAY, IntArray, Legs, Wanted
+from teccl.exchange.tables import PARENT, WAY, Care, IntArray, Legs, Wanted
 from teccl.problem import Problem, SwitchMode, Transit
+from teccl.schedule.ordering import order_by
 
 FloatArray = npt.NDArray[np.float64]
+
+# A whole block, where orders count parts of it.
+WHOLE = 2**32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,14 +86,8 @@ class Jobs:
         """How long each chunk holds the slowest kind of link."""
         return self.hold.max(axis=0)[self.wanted.size]
 
-    def balanced(self, *, passes: int, patience: int) -> tuple[Legs, FloatArray]:
-        """Choose legs for all chunks, the longest first, and return how full resources are.
-
-        Parameters
-        ----------
-        passes, patience
-            See `teccl.exchange.balancing.balance`.
-        """
+    def balanced(self, care: Care) -> tuple[Legs, IntArray]:
+        """Choose legs for all chunks, the longest first, and return how full resources are."""
         from teccl.exchange.balancing import balance
 
         wants = int(np.diff(self.wanted.start).max(initial=1))
@@ -100,11 +98,10 @@ class Jobs:
             self.hold,
             self.network.choices,
             self.wanted,
-            np.argsort(-self.time, kind="stable"),
+            order_by(-self.time),
             self.network.num_resources,
             most,
-            passes,
-            patience,
+            care,
         )
         base = np.arange(len(self)) * most
         kept = concatenated_ranges(base, base + count)
@@ -112,7 +109,8 @@ class Jobs:
         number[kept] = np.arange(len(kept))
         leg = leg[kept]
         leg[:, PARENT] = number[leg[:, PARENT]]
-        return self._legs(leg, np.repeat(np.arange(len(self)), count)), load
+        legs = self._legs(leg, np.repeat(np.arange(len(self)), count))
+        return legs, load.astype(np.int64)
 
     def direct(self) -> Legs:
         """Send each chunk straight to each GPU that wants it, by the route of least latency."""
@@ -128,26 +126,20 @@ class Jobs:
     def _legs(self, leg: IntArray, job: IntArray) -> Legs:
         return Legs(np.ascontiguousarray(leg), job, self.wanted.size, self.ready)
 
-    def urgency(self, legs: Legs, load: FloatArray) -> FloatArray:
+    def urgency(self, legs: Legs, load: IntArray) -> IntArray:
         """Load of the fullest resource that each chunk needs."""
         fabric = self.network.fabric
-        first = fabric.res_start[fabric.links]
-        fullest = np.zeros(len(fabric.links))
-        for extra in range(int(np.diff(fabric.res_start).max(initial=1))):
-            held = first + extra
-            has = held < fabric.res_start[fabric.links + 1]
-            fullest[has] = np.maximum(fullest[has], load[fabric.res[held[has]]])
-        of_way = np.maximum.reduceat(fullest, fabric.way_start[:-1])
-        urgency = np.zeros(len(self))
+        of_way = np.maximum.reduceat(load[fabric.use_res], fabric.use_start[:-1])
+        urgency = np.zeros(len(self), dtype=np.int64)
         np.maximum.at(urgency, legs.job, of_way[legs.leg[:, WAY]])
         return urgency
 
-    def portion(self, jitter: FloatArray) -> FloatArray:
-        """How much of its block goes before each chunk, between 0 and 1."""
+    def portion(self, jitter: FloatArray) -> IntArray:
+        """How much of its block goes before each chunk, in parts of `WHOLE`."""
         piece = self.problem.chunks.piece
         block = np.cumsum(piece == 0) - 1
         count = np.bincount(block)[block]
-        return (piece + jitter[block]) / count
+        return ((piece + jitter[block]) / count * WHOLE).astype(np.int64)
 
 
 def _holds(problem: Problem) -> IntArray:

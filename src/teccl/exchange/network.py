@@ -37,6 +37,8 @@ class Network:
         Links and shared capacities.
     longest
         Passages of the longest route.
+    mean_hops
+        Links of the route of least latency between two GPUs, in the mean.
     """
 
     topology: Topology
@@ -45,6 +47,7 @@ class Network:
     rank: IntArray
     num_resources: int
     longest: int
+    mean_hops: float
 
     @staticmethod
     def of(topology: Topology) -> "Network":
@@ -86,7 +89,21 @@ class Network:
             rank=rank,
             num_resources=topology.num_links + len(topology.shared),
             longest=int(np.diff(route_start).max(initial=1)),
+            mean_hops=_mean_hops(fabric, pair_start, route_start, ways),
         )
+
+
+def _mean_hops(
+    fabric: Fabric, pair_start: IntArray, route_start: IntArray, ways: IntArray
+) -> float:
+    """Return how many links the first route of a pair has, in the mean over pairs that have one."""
+    first = pair_start[:-1][np.diff(pair_start) > 0]
+    hops = np.concatenate([[0], np.cumsum(np.diff(fabric.way_start)[ways])])
+    return (
+        float((hops[route_start[first + 1]] - hops[route_start[first]]).mean())
+        if len(first)
+        else 1.0
+    )
 
 
 def search_work(topology: Topology) -> int:
@@ -109,9 +126,9 @@ def _fabric(topology: Topology) -> tuple[Fabric, IntArray, IntArray, IntArray]:
     counts = [len(each) for each in held]
     rank = np.full(topology.num_nodes, -1, dtype=np.int64)
     rank[topology.gpus] = np.arange(topology.num_gpus)
-    fabric = Fabric(
-        way_start=start,
-        links=links,
+    fabric = Fabric.of(
+        start,
+        links,
         kind=topology.link_kind,
         alpha=topology.alpha_ps,
         res_start=np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),

@@ -1,19 +1,22 @@
 """Pieces: how finely an exchange is cut, and how much work its plans are worth."""
 
+from collections.abc import Iterable
+from fractions import Fraction
 from itertools import chain
 
 from teccl.demand import Demand, Tenant
+from teccl.exchange.network import Network
+from teccl.exchange.tables import Care
 from teccl.topology import Topology
 
-# Most chunks of the first schedule, so that 64 ranks take some tens of milliseconds.
-FIRST_CHUNKS = 6000
+# Hops of the first schedule, so that 64 ranks take some tens of milliseconds.
+FIRST_HOPS = 16_000
 # Chunks for each GPU beyond which finer ones gain nothing: each is 0.2 % of what a port carries.
 CHUNKS_PER_GPU = 512
-# How often every chunk may choose its way, and passages that may be looked at in each of these
-# passes for ways beyond known routes: at first some milliseconds' worth, then so many for each
-# transfer that may be placed.
-FIRST = {"passes": 5, "patience": 400_000}
-PASSES = 16
+# How long to balance at first, some milliseconds, and then: so many choices and passages to look
+# at for each transfer that may be placed.
+FIRST = Care(again=24_000, patience=400_000)
+AGAIN = 1
 PATIENCE = 8
 # Pieces take at least this part of some link's latency: finer ones gain little, if only on paper.
 LATENCY_PART = 4
@@ -23,9 +26,14 @@ OVERHEADS = 16
 FINER = 3
 
 
-def first_chunks(topology: Topology) -> int:
+def thorough(work: int) -> Care:
+    """How long to balance where so many transfers may be placed."""
+    return Care(again=AGAIN * work, patience=PATIENCE * work)
+
+
+def first_chunks(network: Network) -> int:
     """Chunks of the first schedule, half as many as ever pay at most."""
-    return min(FIRST_CHUNKS, most_chunks(topology) // 2)
+    return min(int(FIRST_HOPS / network.mean_hops), most_chunks(network.topology) // 2)
 
 
 def most_chunks(topology: Topology) -> int:
@@ -33,13 +41,12 @@ def most_chunks(topology: Topology) -> int:
     return CHUNKS_PER_GPU * topology.num_gpus
 
 
-def num_pieces(demand: Demand, topology: Topology, wanted: int) -> int:
+def num_pieces(sizes: list[float], topology: Topology, wanted: int) -> int:
     """Into how many pieces to cut the largest block to have about so many chunks in all.
 
     No piece is so small that it takes less than a part of the latency on every link, or only a few
     times the overhead on every link that has one.
     """
-    sizes = [size for tenant in demand.tenants for size in _block_sizes(tenant, topology)]
     total, largest = sum(sizes), max(sizes, default=0)
     if not total:
         return 1
@@ -51,10 +58,20 @@ def num_pieces(demand: Demand, topology: Topology, wanted: int) -> int:
     return max(1, int(largest / max(piece, max(latency) / LATENCY_PART, paid)))
 
 
-def _block_sizes(tenant: Tenant, topology: Topology) -> list[float]:
-    """Bytes of each block of a tenant."""
-    if tenant.matrix is None:
-        cells = [block.size for block in tenant.blocks(topology.num_gpus)]
-    else:
-        cells = list(chain.from_iterable(tenant.matrix))
+def block_sizes(demand: Demand, topology: Topology) -> list[float]:
+    """Bytes of each block of a demand."""
+    cells = chain.from_iterable(_cells(tenant, topology) for tenant in demand.tenants)
     return [cell.numerator / cell.denominator for cell in cells if cell.numerator]
+
+
+def _cells(tenant: Tenant, topology: Topology) -> Iterable[Fraction]:
+    """Sizes of a tenant's blocks, zeros among them."""
+    if tenant.matrix is None:
+        return (block.size for block in tenant.blocks(topology.num_gpus))
+    return chain.from_iterable(tenant.matrix)
+
+
+def has_sums(demand: Demand, topology: Topology) -> bool:
+    """Whether some block of a demand is a sum."""
+    others = [tenant for tenant in demand.tenants if tenant.matrix is None]
+    return any(block.reduce for tenant in others for block in tenant.blocks(topology.num_gpus))

@@ -15,11 +15,12 @@ from teccl.exchange.network import Network
 from teccl.exchange.pieces import (
     FINER,
     FIRST,
-    PASSES,
-    PATIENCE,
+    block_sizes,
     first_chunks,
+    has_sums,
     most_chunks,
     num_pieces,
+    thorough,
 )
 from teccl.problem import Problem
 from teccl.schedule import Schedule
@@ -107,19 +108,22 @@ class Planner:
 
     def _drafts(self, demand: Demand, work: int) -> Iterator[Draft]:
         """Yield better and better drafts: one quickly, then one of finer chunks, then others."""
-        fewest = num_pieces(demand, self.topology, first_chunks(self.topology))
+        network = self.network(turned=has_sums(demand, self.topology))
+        sizes = block_sizes(demand, self.topology)
+        fewest = num_pieces(sizes, self.topology, first_chunks(network))
         jobs = self.jobs(demand, fewest)
-        attempt = Attempts(jobs, np.random.default_rng(self.seed), **FIRST)
+        attempt = Attempts(jobs, np.random.default_rng(self.seed), FIRST)
         best = attempt.quick()
         yield best
-        finest = num_pieces(demand, self.topology, most_chunks(self.topology))
+        if work <= attempt.spent:
+            return
+        finest = num_pieces(sizes, self.topology, most_chunks(self.topology))
         spent = attempt.spent
         while finest > fewest and attempt.cost * finest > (work - spent) * fewest:
             finest //= FINER
         if finest > fewest:
             jobs = self.jobs(demand, finest)
-        if work > spent:
-            attempt = Attempts(jobs, attempt.random, passes=PASSES, patience=PATIENCE * work)
+        attempt = Attempts(jobs, attempt.random, thorough(work))
         while spent + attempt.cost <= work:
             before = attempt.spent
             draft = attempt.thorough()

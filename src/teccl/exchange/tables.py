@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from teccl.construct.instance import concatenated_ranges
+
 IntArray = npt.NDArray[np.int64]
 
 # Columns of `Legs.leg`.
@@ -22,6 +24,8 @@ class Fabric(NamedTuple):
         Of each link: the kind that says how long it is held, and its latency.
     res_start, res
         CSR list of the resources that each link holds.
+    use_start, use_res, use_kind
+        CSR list of the resources that each passage holds, and for how long as kind of link.
     """
 
     way_start: IntArray
@@ -30,6 +34,34 @@ class Fabric(NamedTuple):
     alpha: IntArray
     res_start: IntArray
     res: IntArray
+    use_start: IntArray
+    use_res: IntArray
+    use_kind: IntArray
+
+    @staticmethod
+    def of(
+        way_start: IntArray,
+        links: IntArray,
+        *,
+        kind: IntArray,
+        alpha: IntArray,
+        res_start: IntArray,
+        res: IntArray,
+    ) -> "Fabric":
+        """List what the links of each passage hold."""
+        low, high = res_start[links], res_start[links + 1]
+        use_start = np.concatenate([[0], np.cumsum(high - low)])[way_start]
+        return Fabric(
+            way_start=way_start,
+            links=links,
+            kind=kind,
+            alpha=alpha,
+            res_start=res_start,
+            res=res,
+            use_start=use_start.astype(np.int64),
+            use_res=res[concatenated_ranges(low, high)],
+            use_kind=np.repeat(kind[links], high - low),
+        )
 
 
 class Legs(NamedTuple):
@@ -51,6 +83,16 @@ class Legs(NamedTuple):
     job: IntArray
     size: IntArray
     ready: IntArray
+
+    def depth(self) -> IntArray:
+        """How many legs are before each on the way from the chunk's source."""
+        parent = self.leg[:, PARENT]
+        depth = np.zeros(len(parent), dtype=np.int64)
+        above = parent
+        while (above >= 0).any():
+            depth += above >= 0
+            above = np.where(above >= 0, parent[above], -1)
+        return depth
 
 
 class Choices(NamedTuple):
@@ -78,6 +120,22 @@ class Choices(NamedTuple):
     fan_start: IntArray
     fan: IntArray
     num_gpus: int
+
+
+class Care(NamedTuple):
+    """How long to balance.
+
+    Parameters
+    ----------
+    again
+        Chunks that may choose their way again, in all passes after the first; more are counted
+        for passes that gain nothing.
+    patience
+        Passages that may be looked at in a pass to search for ways beyond the known routes.
+    """
+
+    again: int
+    patience: int
 
 
 class Wanted(NamedTuple):

@@ -8,7 +8,7 @@ import numpy.typing as npt
 IntArray = npt.NDArray[np.int64]
 
 # Fewer rows are sorted by comparing them, and so are columns that span more bits.
-_FEW = 20_000
+_FEW = 3_000
 _MOST_BITS = 48
 _DIGIT_BITS = 16
 

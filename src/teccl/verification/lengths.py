@@ -42,14 +42,25 @@ def link_steps(topology: Topology, link: Link) -> Steps:
 
 def link_alphas(topology: Topology) -> IntArray:
     """Latency of each link in picoseconds."""
-    cache = {alpha: to_ps(alpha) for alpha in {link.alpha for link in topology.links}}
-    return ints([cache[link.alpha] for link in topology.links])
+    return _each_ps([link.alpha for link in topology.links])
 
 
 def link_overheads(topology: Topology) -> IntArray:
     """Picoseconds for which a transfer holds each link beside its bytes."""
-    cache = {cost: to_ps(cost) for cost in {link.overhead for link in topology.links}}
-    return ints([cache[link.overhead] for link in topology.links])
+    return _each_ps([link.overhead for link in topology.links])
+
+
+def _each_ps(seconds: Sequence[Fraction]) -> IntArray:
+    """Return whole picoseconds of each duration; many are equal."""
+    kind, distinct = _kinds(seconds)
+    return ints([to_ps(value) for value in distinct])[kind]
+
+
+def _kinds(values: Sequence[Fraction]) -> tuple[IntArray, list[Fraction]]:
+    """Return which of the distinct values each one is, and these; fractions take long to hash."""
+    ratios = [value.as_integer_ratio() for value in values]
+    number = {ratio: i for i, ratio in enumerate(dict.fromkeys(ratios))}
+    return ints([number[ratio] for ratio in ratios]), [Fraction(*ratio) for ratio in number]
 
 
 def ready_times(topology: Topology, tenants: Sequence[Tenant], unit: Fraction) -> IntArray:
@@ -71,10 +82,8 @@ def transmissions(sends: Sends, start: IntArray) -> IntArray:
     """
     topology = sends.problem.topology
     sizes = sends.problem.chunks.sizes
-    rates = [link_rate(topology, link) for link in topology.links]
-    classes = {rate: i for i, rate in enumerate(dict.fromkeys(rates))}
-    link_class = ints([classes[rate] for rate in rates])
-    held = _held(sizes, classes)[link_class[sends.link], sends.size]
+    link_class, rates = _kinds([link_rate(topology, link) for link in topology.links])
+    held = _held(sizes, rates)[link_class[sends.link], sends.size]
     has_profile = np.array([bool(link.profile) for link in topology.links], dtype=bool)
     rows = np.flatnonzero(has_profile[sends.link])
     rows = rows[np.argsort(sends.link[rows], kind="stable")]
@@ -88,11 +97,14 @@ def transmissions(sends: Sends, start: IntArray) -> IntArray:
 def _held(sizes: Sequence[Fraction], rates: Iterable[Fraction]) -> IntArray:
     """Picoseconds that each size takes at each rate, rounded up; sizes may be thousands."""
     numbers, parts = [s.numerator for s in sizes], [s.denominator for s in sizes]
+    largest, finest = max(numbers), max(parts)
+    kind = np.int64 if max(largest, finest) < 2**62 else object
+    up, down = np.array(numbers, dtype=kind), np.array(parts, dtype=kind)
     rows = []
     for rate in rates:
         pace = _PS_PER_S / rate
-        if max(max(numbers) * pace.numerator, max(parts) * pace.denominator) < 2**62:
-            rows.append(-(-ints(numbers) * pace.numerator // (ints(parts) * pace.denominator)))
+        if max(largest * pace.numerator, finest * pace.denominator) < 2**62:
+            rows.append(-(-up * pace.numerator // (down * pace.denominator)))
         else:
             rows.append(ints([to_ps(size / rate) for size in sizes]))
     return np.stack(rows)

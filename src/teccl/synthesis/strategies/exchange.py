@@ -8,8 +8,16 @@ from teccl.construct.params import BUDGET
 from teccl.exchange.attempts import Attempts
 from teccl.exchange.jobs import Jobs, refusal
 from teccl.exchange.network import Network, search_work
-from teccl.exchange.pieces import FIRST, PASSES, PATIENCE, first_chunks, most_chunks, num_pieces
+from teccl.exchange.pieces import (
+    FIRST,
+    block_sizes,
+    first_chunks,
+    most_chunks,
+    num_pieces,
+    thorough,
+)
 from teccl.exchange.planner import load_kernels
+from teccl.exchange.tables import Care
 from teccl.synthesis.features import Features
 from teccl.synthesis.search import Search
 
@@ -44,9 +52,9 @@ class Exchange:
         search.budget.spend(search_work(request.topology))
         network = Network.of(request.topology.transposed() if is_sum else request.topology)
         random = np.random.default_rng(request.seed)
-        for count, options in _stages(search):
+        for count, care in _stages(search, network):
             jobs = Jobs.of(network, request.problem(count))
-            attempt = Attempts(jobs, random, **options)
+            attempt = Attempts(jobs, random, care)
             best = attempt.quick()
             search.budget.spend(attempt.spent)
             search.offer(best.schedule())
@@ -62,15 +70,15 @@ class Exchange:
                 yield
 
 
-def _stages(search: Search) -> Iterator[tuple[int, dict[str, int]]]:
+def _stages(search: Search, network: Network) -> Iterator[tuple[int, Care]]:
     """Yield numbers of chunks, and how long to look for ways: few, then as many as are worth it."""
     request = search.request
-    thorough = {"passes": PASSES, "patience": PATIENCE * search.budget.left}
     if request.chunks is not None:
-        yield request.chunks, thorough
+        yield request.chunks, thorough(search.budget.left)
         return
-    first = num_pieces(request.demand, request.topology, first_chunks(request.topology))
+    sizes = block_sizes(request.demand, request.topology)
+    first = num_pieces(sizes, request.topology, first_chunks(network))
     yield first, FIRST
-    finest = num_pieces(request.demand, request.topology, most_chunks(request.topology))
+    finest = num_pieces(sizes, request.topology, most_chunks(request.topology))
     if finest > first and search.is_worth(search.features.offer_work(finest // first)):
-        yield finest, thorough
+        yield finest, thorough(search.budget.left)
