@@ -39,6 +39,10 @@ def place(
         str, choice("--to", _FORMATS, "Output", "Format of the rank file (mpirun)")
     ] = "mpirun",
     output: Annotated[str | None, path_option("-o", "FILE", "Write the rank file there.")] = None,
+    demand_out: Annotated[
+        str | None,
+        path_option("--demand-out", "FILE", "Write all groups as tenants of one demand there."),
+    ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -46,9 +50,9 @@ def place(
     from teccl._files import write_atomically
     from teccl._suggest import did_you_mean
     from teccl.cli.output import emit, emit_json, table
-    from teccl.demand.files import load_demand
+    from teccl.demand.files import load_demand, save_demand
     from teccl.errors import DemandError
-    from teccl.placement import parse_groups
+    from teccl.placement import joint_demand, parse_groups
     from teccl.placement import place as place_ranks
     from teccl.placement.rankfiles import FORMATS
     from teccl.synthesis.request import read_whole
@@ -58,14 +62,19 @@ def place(
         raise DemandError("no groups given; add for example --groups tp=8,dp=16")
     if to not in FORMATS:
         raise DemandError(f"unknown rank file {to[:40]!r}{did_you_mean(to, FORMATS)}")
+    further = None if demand is None else load_demand(Path(demand))
     found = place_ranks(
         Topology.parse(topology),
         parse_groups(groups, traffic),
-        demand=None if demand is None else load_demand(Path(demand)),
+        demand=further,
         work=read_whole(work or 100_000, "work", low=0),
     )
-    if output is not None:
-        write_atomically(Path(output), FORMATS[to](found), DemandError)
+    text = None if output is None else FORMATS[to](found)
+    joint = None if demand_out is None else joint_demand(found, demand=further)
+    if output is not None and text is not None:
+        write_atomically(Path(output), text, DemandError)
+    if demand_out is not None and joint is not None:
+        save_demand(joint, Path(demand_out))
     if as_json:
         emit_json(_document(found))
     elif not quiet:
