@@ -236,11 +236,14 @@ class Problem:
 def _transmissions(sizes: Sequence[Fraction], rates: Sequence[Fraction]) -> IntArray:
     """Return picoseconds that sizes take at rates, rounded up; machine integers where they do."""
     n, d = _Ratios.of(sizes)
+    largest, finest = max(n), max(d)
+    kind = np.int64 if max(largest, finest) < 2**_MACHINE_BITS else object
+    whole, part = np.array(n, dtype=kind), np.array(d, dtype=kind)
     table = np.empty((len(rates), len(sizes)), dtype=np.int64)
     for row, rate in enumerate(rates):
         up, down = (PICOSECONDS / rate).as_integer_ratio()
-        if max(max(n) * up, max(d) * down) < 2**_MACHINE_BITS:
-            table[row] = -(-np.array(n) * up // (np.array(d) * down))
+        if max(largest * up, finest * down) < 2**_MACHINE_BITS:
+            table[row] = -(-whole * up // (part * down))
         else:
             table[row] = [picoseconds(size / rate) for size in sizes]
     return table
