@@ -13,9 +13,10 @@ from teccl.topology import Topology
 FIRST_HOPS = 16_000
 # Chunks for each GPU beyond which finer ones gain nothing: each is 0.2 % of what a port carries.
 CHUNKS_PER_GPU = 512
-# How long to balance at first, some milliseconds, and then: so many choices and passages to look
-# at for each transfer that may be placed.
+# How long to balance at first, some milliseconds, but so often for every block; and then: so many
+# choices and passages to look at for each transfer that may be placed.
 FIRST = Care(again=24_000, patience=400_000)
+EACH_AGAIN = 4
 AGAIN = 1
 PATIENCE = 8
 # Pieces take at least this part of some link's latency: finer ones gain little, if only on paper.
@@ -24,6 +25,11 @@ LATENCY_PART = 4
 OVERHEADS = 16
 # How many times finer the chunks of each further schedule are.
 FINER = 3
+
+
+def quick(sizes: list[float]) -> Care:
+    """How long to balance at first; every block of a demand that has many may choose again."""
+    return FIRST._replace(again=max(FIRST.again, EACH_AGAIN * len(sizes)))
 
 
 def thorough(work: int) -> Care:

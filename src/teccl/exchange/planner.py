@@ -14,12 +14,12 @@ from teccl.exchange.jobs import Jobs, refusal
 from teccl.exchange.network import Network
 from teccl.exchange.pieces import (
     FINER,
-    FIRST,
     block_sizes,
     first_chunks,
     has_sums,
     most_chunks,
     num_pieces,
+    quick,
     thorough,
 )
 from teccl.problem import Problem
@@ -112,7 +112,7 @@ class Planner:
         sizes = block_sizes(demand, self.topology)
         fewest = num_pieces(sizes, self.topology, first_chunks(network))
         jobs = self.jobs(demand, fewest)
-        attempt = Attempts(jobs, np.random.default_rng(self.seed), FIRST)
+        attempt = Attempts(jobs, np.random.default_rng(self.seed), quick(sizes))
         best = attempt.quick()
         yield best
         if work <= attempt.spent:

@@ -9,11 +9,11 @@ from teccl.exchange.attempts import Attempts
 from teccl.exchange.jobs import Jobs, refusal
 from teccl.exchange.network import Network, search_work
 from teccl.exchange.pieces import (
-    FIRST,
     block_sizes,
     first_chunks,
     most_chunks,
     num_pieces,
+    quick,
     thorough,
 )
 from teccl.exchange.planner import load_kernels
@@ -78,7 +78,7 @@ def _stages(search: Search, network: Network) -> Iterator[tuple[int, Care]]:
         return
     sizes = block_sizes(request.demand, request.topology)
     first = num_pieces(sizes, request.topology, first_chunks(network))
-    yield first, FIRST
+    yield first, quick(sizes)
     finest = num_pieces(sizes, request.topology, most_chunks(request.topology))
     if finest > first and search.is_worth(search.features.offer_work(finest // first)):
         yield finest, thorough(search.budget.left)
