@@ -74,7 +74,7 @@ class Planner:
             Bytes from each rank to each other, or a demand whose chunks have one source each, or
             which are all sums for one GPU each.
         work
-            Transfers that may be placed to improve on the first schedule, some four million in a
+            Transfers that may be placed to improve on the first schedule, some two million in a
             second.
 
         Raises
