@@ -17,7 +17,7 @@ from statistics import median
 from typing import Any
 
 RANKS = 4
-SIZES = (65_536, 1_048_576, 16_777_216)
+SIZES = (65_536, 262_144, 1_048_576, 4_194_304, 16_777_216)
 COLLECTIVES = ("allgather", "alltoall", "allreduce")
 
 
@@ -32,7 +32,7 @@ def write_plans(folder: Path) -> None:
         found = sweep(
             f"fully-connected:gpus={RANKS},bandwidth=2GB/s,alpha=50us",
             collective,
-            sizes="64KB,1MB,16MB",
+            sizes="64KB,256KB,1MB,4MB,16MB",
             max_chunks=1,
             effort="quick",
             place=place,
@@ -58,6 +58,8 @@ def member(folder: str, repeat: int) -> None:
         pg_options=options,
     )
     gloo = dist.new_group(backend="gloo")
+    # A barrier wakes the threads of its group; on neither of the two, it favours none.
+    meeting = dist.new_group(backend="gloo")
     for collective in COLLECTIVES:
         for size in SIZES:
             data, out = torch.ones(size // 4), torch.empty(size // 4)
@@ -67,25 +69,29 @@ def member(folder: str, repeat: int) -> None:
                 "alltoall": lambda g, o=out, d=data: dist.all_to_all_single(o, d, group=g),
                 "allreduce": lambda g, d=data: dist.all_reduce(d, group=g),
             }[collective]
-            times = _alternating(call, (dist.group.WORLD, gloo), gloo, repeat)
+            times = _alternating(call, (dist.group.WORLD, gloo), meeting, repeat)
             if rank == 0:
                 _print(collective, size, times)
-    dist.barrier(group=gloo)
+    dist.barrier(group=meeting)
     if rank == 0:
         print(teccl.torch.explain())
     dist.destroy_process_group()
 
 
 def _alternating(
-    call: Callable[[Any], Any], groups: Sequence[Any], gloo: Any, repeat: int
+    call: Callable[[Any], Any], groups: Sequence[Any], meeting: Any, repeat: int
 ) -> list[list[tuple[float, float]]]:
-    """Seconds and processor seconds of calls on each group in turn, from a common start."""
+    """Seconds and processor seconds of calls on each group in turn, from a common start.
+
+    Every other time the groups change places, so that what follows what is the same for all.
+    """
     import torch.distributed as dist
 
     times: list[list[tuple[float, float]]] = [[] for _ in groups]
+    pairs = list(zip(times, groups, strict=True))
     for i in range(repeat + 3):
-        for found, group in zip(times, groups, strict=True):
-            dist.barrier(group=gloo)
+        for found, group in pairs[:: 1 if i % 2 else -1]:
+            dist.barrier(group=meeting)
             start, used = time.perf_counter(), time.process_time()
             call(group)
             if i >= 3:
@@ -97,9 +103,11 @@ def _print(collective: str, size: int, times: list[list[tuple[float, float]]]) -
     ours, gloos = times
     wall = [median(t for t, _ in each) for each in (ours, gloos)]
     cpu = [median(t for _, t in each) for each in (ours, gloos)]
+    paired = median(a / b for (a, _), (b, _) in zip(ours, gloos, strict=True))
+    ratios = f"{wall[0] / wall[1]:5.2f} times ({paired:.2f} in pairs)"
     print(
         f"{collective:10} {size:9} B: teccl {wall[0] * 1e3:8.3f} ms, gloo {wall[1] * 1e3:8.3f} ms, "
-        f"{wall[0] / wall[1]:5.2f} times; processor {cpu[0] * 1e3:7.3f} and {cpu[1] * 1e3:7.3f} ms",
+        f"{ratios}; processor {cpu[0] * 1e3:7.3f} and {cpu[1] * 1e3:7.3f} ms",
         flush=True,
     )
 

@@ -1,8 +1,9 @@
 """Executable: a schedule prepared for ranks that run it with any number of elements."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from teccl.demand import Collective
 from teccl.errors import ScheduleError
 from teccl.rounds.lowering import assign_rounds, rank_rounds
 from teccl.rounds.model import RankRounds
@@ -28,6 +29,9 @@ class Executable:
         what each message carries. None leaves the schedule's order.
     is_same
         Whether all ranks end with the same bytes, also in floating point.
+    is_exchange
+        Whether it is an AllToAll in which no rank passes on what it got: each gives every other
+        its block straight.
     """
 
     schedule: Schedule
@@ -35,6 +39,7 @@ class Executable:
     rounds: Mapping[int, int] = field(repr=False)
     lowest: Mapping[int, int] | None = field(repr=False)
     is_same: bool
+    is_exchange: bool
 
     @staticmethod
     def of(schedule: Schedule) -> "Executable":
@@ -73,6 +78,7 @@ class Executable:
             rounds=rounds,
             lowest=lowest if is_same else None,
             is_same=is_same,
+            is_exchange=_is_exchange(problem.demand.tenants[0].collective, programs),
         )
 
     @property
@@ -88,6 +94,11 @@ class Executable:
     def rank_rounds(self, rank: int, count: int | None) -> RankRounds:
         """Return a rank's rounds for some number of elements."""
         return rank_rounds(self.program(rank, count), self.rounds)
+
+
+def _is_exchange(collective: Collective, programs: Sequence[Program]) -> bool:
+    departures = (departure for program in programs for departure in program.departures)
+    return collective is Collective.ALLTOALL and all(each.after is None for each in departures)
 
 
 def full_count(schedule: Schedule) -> int | None:

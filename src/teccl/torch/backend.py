@@ -87,9 +87,7 @@ def create(given: Any, options: Any) -> TecclProcessGroup:
         synthesis = Synthesis(
             what.topology, ranks, rank, store, effort=chosen.effort, timeout=timeout
         )
-    choice = Choice(
-        what.plans, synthesis, ranks=ranks, inner=inner, devices=list(wires), strict=chosen.strict
-    )
+    choice = Choice(what.plans, synthesis, ranks=ranks, devices=list(wires), strict=chosen.strict)
     below = list(backends.values())
     runner = Runner(rank, wires, faults, below=below, lowering=chosen.lowering)
     group = TecclProcessGroup(rank, size, inner=inner, choice=choice, runner=runner, faults=faults)

@@ -64,11 +64,6 @@ class Call(NamedTuple):
         assert found is not None
         return found
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes as nccl-tests counts them."""
-        return self.elements * int(self.tensor.element_size())
-
 
 def combiner(op: object, dtype: torch.dtype) -> Combine | None:
     """Return how an operation combines tensors of a type, None where schedules cannot."""
@@ -93,12 +88,12 @@ def joined(tensors: Sequence[Tensor]) -> Tensor:
     return _together(tensors) if _lie_together(tensors) else torch.cat([flat(t) for t in tensors])
 
 
-def room(tensors: Sequence[Tensor]) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+def room(tensors: Sequence[Tensor]) -> tuple[Tensor, Sequence[tuple[Tensor, Tensor]]]:
     """Return a flat buffer for some results, and what is to be copied out of it."""
     if len(tensors) == 1 and tensors[0].is_contiguous():
-        return flat(tensors[0]), []
+        return flat(tensors[0]), ()
     if _lie_together(tensors):
-        return _together(tensors), []
+        return _together(tensors), ()
     buffer = tensors[0].new_empty(sum(t.numel() for t in tensors))
     copies, begin = [], 0
     for tensor in tensors:
@@ -130,9 +125,8 @@ def _together(tensors: Sequence[Tensor]) -> Tensor:
 
 def overlap(a: Tensor, b: Tensor) -> bool:
     """Whether two flat tensors share memory."""
-    begins, others = a.data_ptr(), b.data_ptr()
-    ends, end = begins + a.numel() * a.element_size(), others + b.numel() * b.element_size()
-    return max(begins, others) < min(ends, end)
+    begin, other = a.data_ptr(), b.data_ptr()
+    return bool(begin < other + b.nbytes and other < begin + a.nbytes)
 
 
 def allreduce(tensor: Tensor, op: object) -> Call:
@@ -153,7 +147,7 @@ def allreduce(tensor: Tensor, op: object) -> Call:
 def reduce(tensor: Tensor, op: object, *, root: int, rank: int) -> Call:
     """One rank gets the sum; the others' tensors stay."""
     at_root = rank == root
-    recv, copies = room([tensor]) if at_root else (None, [])
+    recv, copies = room([tensor]) if at_root else (None, ())
     return Call(
         collective=Collective.REDUCE,
         send=flat(tensor),
@@ -170,7 +164,7 @@ def reduce(tensor: Tensor, op: object, *, root: int, rank: int) -> Call:
 def broadcast(tensor: Tensor, *, root: int, rank: int) -> Call:
     """Every rank gets the root's data."""
     at_root = rank == root
-    recv, copies = (flat(tensor), []) if at_root else room([tensor])
+    recv, copies = (flat(tensor), ()) if at_root else room([tensor])
     return Call(
         collective=Collective.BROADCAST,
         send=recv if at_root else None,
@@ -184,79 +178,47 @@ def broadcast(tensor: Tensor, *, root: int, rank: int) -> Call:
 
 def allgather(outputs: Sequence[Tensor], own: Tensor, *, rank: int) -> Call:
     """Every rank gets the data of all, one tensor each or one for all."""
-    recv, copies = room(outputs)
-    send = flat(own)
-    begin = send.data_ptr() - recv.data_ptr()
-    is_own_block = begin == rank * send.numel() * send.element_size()
-    return Call(
-        collective=Collective.ALLGATHER,
-        send=send,
-        recv=recv,
-        elements=recv.numel(),
-        results=list(outputs),
-        copies=copies,
-        is_staged=overlap(send, recv) and not is_own_block,
-    )
+    call = _apart(Collective.ALLGATHER, flat(own), outputs, sum(t.numel() for t in outputs))
+    if call.is_staged and call.send is not None and call.recv is not None:
+        begin = call.send.data_ptr() - call.recv.data_ptr()
+        # An own block that lies where it belongs is never written.
+        return call._replace(is_staged=begin != rank * call.send.nbytes)
+    return call
 
 
 def reduce_scatter(output: Tensor, inputs: Sequence[Tensor], op: object) -> Call:
     """Each rank gets its block of the sum."""
-    recv, copies = room([output])
     send = joined(inputs)
-    return Call(
-        collective=Collective.REDUCESCATTER,
-        send=send,
-        recv=recv,
-        elements=send.numel(),
-        op=op,
-        results=[output],
-        copies=copies,
-        is_staged=overlap(send, recv),
-    )
+    return _apart(Collective.REDUCESCATTER, send, [output], send.numel(), op=op)
 
 
 def alltoall(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Call:
     """Each rank gets a block of every other's."""
-    recv, copies = room(outputs)
     send = joined(inputs)
-    return Call(
-        collective=Collective.ALLTOALL,
-        send=send,
-        recv=recv,
-        elements=recv.numel(),
-        results=list(outputs),
-        copies=copies,
-        is_staged=overlap(send, recv),
-    )
+    return _apart(Collective.ALLTOALL, send, outputs, send.numel())
 
 
-def gather(outputs: Sequence[Tensor], own: Tensor, *, root: int, rank: int, size: int) -> Call:
-    """One rank gets the data of all."""
-    recv, copies = room(outputs) if rank == root else (None, [])
-    send = flat(own)
-    return Call(
-        collective=Collective.GATHER,
-        send=send,
-        recv=recv,
-        elements=own.numel() * size,
-        root=root,
-        results=list(outputs),
-        copies=copies,
-        is_staged=recv is not None and overlap(send, recv),
-    )
+def gather(outputs: Sequence[Tensor], own: Tensor, *, root: int, size: int) -> Call:
+    """One rank gets the data of all; the others have no outputs."""
+    return _apart(Collective.GATHER, flat(own), outputs, own.numel() * size, root=root)
 
 
-def scatter(output: Tensor, inputs: Sequence[Tensor], *, root: int, rank: int, size: int) -> Call:
-    """Each rank gets a block of the root's."""
-    recv, copies = room([output])
-    send = joined(inputs) if rank == root else None
-    return Call(
-        collective=Collective.SCATTER,
-        send=send,
-        recv=recv,
-        elements=output.numel() * size,
-        root=root,
-        results=[output],
-        copies=copies,
-        is_staged=send is not None and overlap(send, recv),
-    )
+def scatter(output: Tensor, inputs: Sequence[Tensor], *, root: int, size: int) -> Call:
+    """Each rank gets a block of the root's; the others have no inputs."""
+    send = joined(inputs) if inputs else None
+    return _apart(Collective.SCATTER, send, [output], output.numel() * size, root=root)
+
+
+def _apart(
+    collective: Collective,
+    send: Tensor | None,
+    outputs: Sequence[Tensor],
+    elements: int,
+    *,
+    root: int | None = None,
+    op: object | None = None,
+) -> Call:
+    """Return a call that reads other tensors than it writes, if they do not share memory."""
+    recv, copies = room(outputs) if outputs else (None, ())
+    is_staged = send is not None and recv is not None and overlap(send, recv)
+    return Call(collective, send, recv, elements, root, op, outputs, copies, is_staged)

@@ -12,6 +12,7 @@ from teccl.demand import Collective
 from teccl.errors import RunError
 from teccl.torch.calls import combiner
 from teccl.torch.plans import Entry, Found, Plans, find_entry
+from teccl.torch.records import Line
 from teccl.torch.synthesis import Synthesis
 
 # Choices that are remembered; a program of ever new sizes must not fill the memory with them.
@@ -20,8 +21,6 @@ _KEPT = 4096
 
 class Wanted(NamedTuple):
     """What a call is about; the same on all ranks of a correct program.
-
-    One is made and looked up for every call, which a plain tuple does quickest.
 
     Parameters
     ----------
@@ -39,44 +38,33 @@ class Wanted(NamedTuple):
     elements: int
     dtype: torch.dtype
     device: torch.device
-    size_bytes: int
-    root: int | None = None
-    op: object | None = None
-    is_even: bool = True
-    is_dense: bool = True
+    layout: torch.layout
+    root: int | None
+    op: object | None
+    is_even: bool
 
-    @staticmethod
-    def of(
-        collective: Collective,
-        tensor: Tensor,
-        *,
-        times: int = 1,
-        root: int | None = None,
-        op: object | None = None,
-        is_even: bool = True,
-    ) -> "Wanted":
-        """Describe a call by one of its tensors and how many of that size there are."""
-        count = tensor.numel() * times
-        return Wanted(
-            collective=collective,
-            elements=count,
-            dtype=tensor.dtype,
-            device=tensor.device,
-            size_bytes=count * tensor.element_size(),
-            root=root,
-            op=op,
-            is_even=is_even,
-            is_dense=tensor.layout == torch.strided,
-        )
+    @property
+    def size_bytes(self) -> int:
+        """Bytes as nccl-tests counts them."""
+        return self.elements * self.dtype.itemsize
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """A schedule and how it combines, or why there is none."""
+    """A schedule and how it combines, or why there is none.
+
+    Parameters
+    ----------
+    line
+        What the book of the group says about such calls.
+    refusal
+        Why a strict group refuses the call, empty where it does not.
+    """
 
     entry: Entry | None = None
     combine: Callable[..., Tensor] | None = None
-    reason: str = ""
+    line: Line
+    refusal: str = ""
 
 
 class Choice:
@@ -90,8 +78,6 @@ class Choice:
         What makes schedules for sizes that no plan covers, None for nothing.
     ranks
         Ranks of the world that the group has, in order.
-    inner
-        The inner group, over which ranks agree where one cannot tell by itself.
     devices
         Types of devices that schedules run on.
     strict
@@ -104,35 +90,64 @@ class Choice:
         synthesis: Synthesis | None,
         *,
         ranks: tuple[int, ...],
-        inner: Any,
         devices: Sequence[str],
         strict: bool,
     ) -> None:
         self._plans, self._synthesis, self._ranks = plans, synthesis, ranks
-        self._inner, self._devices, self._strict = inner, tuple(devices), strict
-        self._known: dict[Wanted, Chosen] = {}
+        self._devices, self._strict = tuple(devices), strict
+        self._known: dict[tuple[Any, ...], Chosen] = {}
 
-    def find(self, wanted: Wanted) -> Chosen:
-        """Return the schedule for a call.
+    def find(
+        self,
+        collective: Collective,
+        part: Tensor,
+        times: int = 1,
+        *,
+        root: int | None = None,
+        op: object | None = None,
+        is_even: bool = True,
+    ) -> Chosen:
+        """Return the schedule for a call, described by one of its tensors.
+
+        Every call comes by here, so that what was found before takes one look-up.
+
+        Parameters
+        ----------
+        times
+            How many parts like this one there are.
 
         Raises
         ------
         RunError
             If none covers it and the group is strict.
         """
-        if wanted not in self._known:
+        count = part.numel() * times
+        key = (collective, count, part.dtype, part.device, part.layout, root, op, is_even)
+        chosen = self._known.get(key)
+        if chosen is None:
             if len(self._known) >= _KEPT:
                 self._known.clear()
-            combine, refusal = self._combination(wanted)
-            found = Found(reason=refusal) if refusal else self._entry(wanted)
-            self._known[wanted] = Chosen(entry=found.entry, combine=combine, reason=found.reason)
-        chosen = self._known[wanted]
-        if chosen.entry is None and self._strict and wanted.elements:
-            raise RunError(
-                f"{wanted.collective} of {wanted.size_bytes} bytes is left to the inner group, "
-                f"which a strict group refuses: {chosen.reason}"
-            )
+            chosen = self._known[key] = self._decided(Wanted(*key))
+        if chosen.refusal:
+            raise RunError(chosen.refusal)
         return chosen
+
+    def _decided(self, wanted: Wanted) -> Chosen:
+        combine, refusal = self._combination(wanted)
+        found = Found(reason=refusal) if refusal else self._entry(wanted)
+        name, size = str(wanted.collective), wanted.size_bytes
+        if found.entry is not None:
+            line = (name, size, "schedule", found.entry.name)
+            return Chosen(entry=found.entry, combine=combine, line=line)
+        # What moves no data between ranks needs no schedule.
+        is_refused = self._strict and wanted.elements and len(self._ranks) > 1
+        return Chosen(
+            line=(name, size, "inner", found.reason),
+            refusal=f"{name} of {size} bytes is left to the inner group, which a strict group "
+            f"refuses: {found.reason}"
+            if is_refused
+            else "",
+        )
 
     def _combination(self, wanted: Wanted) -> tuple[Callable[..., Tensor] | None, str]:
         """Return how a call combines, and what no schedule could do about it."""
@@ -142,7 +157,7 @@ class Choice:
             return None, "one rank"
         if not wanted.is_even:
             return None, "parts of different sizes"
-        if not wanted.is_dense or wanted.device.type not in self._devices:
+        if wanted.layout != torch.strided or wanted.device.type not in self._devices:
             return None, f"tensors on {wanted.device.type} that are not plain"
         if wanted.op is None:
             return None, ""
@@ -170,20 +185,10 @@ class Choice:
             return Found(reason=f"{entry.name} sums in another order on each rank")
         return found
 
-    def is_even_everywhere(self, sizes: Sequence[int], tensor: Tensor) -> bool:
-        """Whether all parts of an all_to_all have one size on all ranks.
-
-        A rank sees its own parts only, so the ranks compare, unless none could use a schedule.
-        """
-        known = any(entry.collective is Collective.ALLTOALL for entry in self._plans.entries)
-        if not (known or self._synthesis is not None) or tensor.device.type != "cpu":
-            return False
-        size = sizes[0] if len(set(sizes)) == 1 else -1
-        seen = torch.tensor([size, -size], dtype=torch.int64)
-        options = dist.AllreduceOptions()
-        options.reduceOp = dist.ReduceOp.MIN
-        self._inner.allreduce([seen], options).wait()
-        return bool(seen[0] == size and -seen[1] == size and size > 0)
+    def knows(self, collective: Collective) -> bool:
+        """Whether there may be schedules for a collective."""
+        is_planned = any(entry.collective is collective for entry in self._plans.entries)
+        return is_planned or self._synthesis is not None
 
 
 def _op_name(op: object) -> str:

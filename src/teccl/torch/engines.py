@@ -1,13 +1,16 @@
 """Engines: one rank's part of a schedule over the point-to-point calls of a back end.
 
 Messages are told apart by tags where the back end honours them, as gloo does; each is sent as soon
-as its data is there. Back ends that do not, as NCCL, make rounds of grouped calls.
+as its data is there. Back ends that do not, as NCCL, make rounds of grouped calls. A schedule that
+is a plain exchange of blocks is one call of the back end, which sends the same messages.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Any, NamedTuple, NoReturn
 
+import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from teccl.rounds.model import RankRounds, Sum, Transfer, sums_of
@@ -17,6 +20,10 @@ Combine = Callable[..., Tensor]
 # A rank's send buffer, its recv buffer and scratch, which places number 0, 1 and -1. A buffer that
 # a rank has not got is any tensor, or None: no place is in it.
 Buffers = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+# Types that gloo exchanges in every version; others go as bytes.
+_EXCHANGED = frozenset((torch.float32, torch.float64, torch.float16, torch.int32, torch.int64))
+_EXCHANGE = dist.AllToAllOptions()
 
 
 class PeerFailed(Exception):  # noqa: N818, it says who failed
@@ -204,6 +211,31 @@ class _Run:
             _post(self.wire, self.buffers, engine.sends[current], self.sent)
             pending += engine.passed_on[current]
             pending += engine.followers[current]
+
+
+class ExchangeEngine:
+    """A block from every rank straight to every other, as one call of the back end.
+
+    The call makes the messages of the schedule; nothing has to wait for any of them, so that all
+    that Python would do is to start them one by one.
+    """
+
+    scratch = 0
+
+    def run(self, wire: Any, buffers: Buffers, combine: Combine | None) -> None:  # noqa: ARG002
+        """Exchange all blocks.
+
+        Raises
+        ------
+        RuntimeError
+            If a message fails; the back end does not say whose.
+        """
+        send, recv, _ = buffers
+        assert send is not None
+        assert recv is not None
+        if send.dtype not in _EXCHANGED:
+            send, recv = send.view(torch.uint8), recv.view(torch.uint8)
+        wire.alltoall_base(recv, send, [], [], _EXCHANGE).wait()
 
 
 class RoundEngine:

@@ -13,8 +13,9 @@ from torch import Tensor
 from teccl.demand import Collective
 from teccl.torch import calls
 from teccl.torch.calls import Call
-from teccl.torch.choice import Choice, Wanted
+from teccl.torch.choice import Choice, Chosen
 from teccl.torch.faults import Faults
+from teccl.torch.named import NamedGroup
 from teccl.torch.records import Book, Record
 from teccl.torch.runner import Runner
 from teccl.torch.works import CallWork, InnerWork, JoinedWork
@@ -27,7 +28,7 @@ _LOSSES = (
 )
 
 
-class TecclProcessGroup(dist.ProcessGroup):
+class TecclProcessGroup(NamedGroup):
     """A process group that executes teccl's schedules.
 
     Parameters
@@ -51,55 +52,19 @@ class TecclProcessGroup(dist.ProcessGroup):
         self._rank, self._size = rank, size
         self._inner, self._choice, self._runner, self._faults = inner, choice, runner, faults
         self._book = Book()
-        self._name = self._desc = ""
-
-    def getBackendName(self) -> str:  # noqa: N802, torch's name
-        """Name of the back end."""
-        return "teccl"
-
-    def setGroupName(self, name: str) -> None:  # noqa: N802
-        """Take the name that torch gives."""
-        self._name = name
-
-    def _set_group_name(self, name: str) -> None:
-        """Take the name, also before torch 2.6, whose own method does not ask this class."""
-        self.setGroupName(name)
-        super()._set_group_name(name)
-
-    def getGroupName(self) -> str:  # noqa: N802
-        """Name of the group."""
-        return self._name
-
-    def setGroupDesc(self, desc: str) -> None:  # noqa: N802
-        """Take the description that torch gives."""
-        self._desc = desc
-
-    def _set_group_desc(self, desc: str) -> None:
-        """Take the description, as `_set_group_name` the name."""
-        self.setGroupDesc(desc)
-        super()._set_group_desc(desc)
-
-    def getGroupDesc(self) -> str:  # noqa: N802
-        """Description of the group."""
-        return self._desc
-
-    @property
-    def group_name(self) -> str:
-        """Name of the group."""
-        return self._name
-
-    @property
-    def group_desc(self) -> str:
-        """Description of the group."""
-        return self._desc
 
     def records(self) -> tuple[Record, ...]:
         """Return what this group has run how."""
         return self._book.records(self._name)
 
+    def _find(self, collective: Collective, part: Tensor, times: int = 1, **what: Any) -> Chosen:
+        """Return what runs a call, as `Choice.find` does, unless one has failed before."""
+        self._faults.check()
+        return self._choice.find(collective, part, times, **what)
+
     def _collective(
         self,
-        wanted: Wanted,
+        chosen: Chosen,
         build: Callable[[], Call],
         inner: Callable[..., Any],
         tensors: Sequence[Sequence[Tensor]],
@@ -116,21 +81,11 @@ class TecclProcessGroup(dist.ProcessGroup):
         tensors
             What is written, then what is only read.
         """
-        self._faults.check()
-        found = self._choice.find(wanted)
-        name, size = wanted.collective.value, wanted.size_bytes
-        if found.entry is None:
-            self._book.add(name, size, "inner", found.reason)
-            return self._inner_collective(inner, tensors, name)
-        self._book.add(name, size, "schedule", found.entry.name)
+        self._book.add(chosen.line)
+        if chosen.entry is None:
+            return self._inner_collective(inner, tensors, chosen.line[0])
         now = not getattr(opts, "asyncOp", True)
-        return self._runner.run(found.entry, build(), found.combine, now=now)
-
-    def _wanted(
-        self, collective: Collective, part: Tensor, is_even: bool, op: object | None = None
-    ) -> Wanted:
-        """Describe a call by the part of one rank."""
-        return Wanted.of(collective, part, times=self._size, op=op, is_even=is_even)
+        return self._runner.run(chosen.entry, build(), chosen.combine, now=now)
 
     def _inner_collective(
         self, inner: Callable[..., Any], tensors: Sequence[Sequence[Tensor]], what: str
@@ -168,7 +123,7 @@ class TecclProcessGroup(dist.ProcessGroup):
         """Make an all_reduce of one tensor."""
         tensor, opts = _one(tensors), opts or dist.AllreduceOptions()
         return self._collective(
-            Wanted.of(Collective.ALLREDUCE, tensor, op=opts.reduceOp),
+            self._find(Collective.ALLREDUCE, tensor, op=opts.reduceOp),
             lambda: calls.allreduce(tensor, opts.reduceOp),
             lambda written: self._inner.allreduce(written, opts),
             [[tensor]],
@@ -189,7 +144,7 @@ class TecclProcessGroup(dist.ProcessGroup):
         """Make a broadcast of one tensor."""
         tensor, opts = _one(tensors), opts or dist.BroadcastOptions()
         return self._collective(
-            Wanted.of(Collective.BROADCAST, tensor, root=opts.rootRank),
+            self._find(Collective.BROADCAST, tensor, root=opts.rootRank),
             lambda: calls.broadcast(tensor, root=opts.rootRank, rank=self._rank),
             lambda written: self._inner.broadcast(written, opts),
             [[tensor]],
@@ -200,7 +155,7 @@ class TecclProcessGroup(dist.ProcessGroup):
         """Make a reduce of one tensor."""
         tensor, opts = _one(tensors), opts or dist.ReduceOptions()
         return self._collective(
-            Wanted.of(Collective.REDUCE, tensor, op=opts.reduceOp, root=opts.rootRank),
+            self._find(Collective.REDUCE, tensor, op=opts.reduceOp, root=opts.rootRank),
             lambda: calls.reduce(tensor, opts.reduceOp, root=opts.rootRank, rank=self._rank),
             lambda written: self._inner.reduce(written, opts),
             [[tensor]],
@@ -213,8 +168,9 @@ class TecclProcessGroup(dist.ProcessGroup):
         """Make an all_gather into a list of tensors."""
         outputs, own = _lists(output_lists), _one(tensors)
         opts = opts or dist.distributed_c10d.AllgatherOptions()
+        is_even = _are_parts(outputs, own, self._size)
         return self._collective(
-            self._wanted(Collective.ALLGATHER, own, _are_parts(outputs, own, self._size)),
+            self._find(Collective.ALLGATHER, own, self._size, is_even=is_even),
             lambda: calls.allgather(outputs, own, rank=self._rank),
             lambda written, read: self._inner.allgather([written], read, opts),
             [outputs, [own]],
@@ -224,8 +180,9 @@ class TecclProcessGroup(dist.ProcessGroup):
     def all_gather_single(self, output: Tensor, own: Tensor, opts: Any = None) -> Any:
         """Make an all_gather into one tensor."""
         opts = opts or dist.distributed_c10d.AllgatherOptions()
+        is_even = _is_split(output, own, self._size)
         return self._collective(
-            self._wanted(Collective.ALLGATHER, own, _is_split(output, own, self._size)),
+            self._find(Collective.ALLGATHER, own, self._size, is_even=is_even),
             lambda: calls.allgather([output], own, rank=self._rank),
             lambda written, read: self._inner._allgather_base(  # noqa: SLF001
                 written[0], read[0], opts
@@ -257,12 +214,10 @@ class TecclProcessGroup(dist.ProcessGroup):
         """Make a reduce_scatter of a list of tensors."""
         output, inputs = _one(outputs), _lists(input_lists)
         opts = opts or dist.ReduceScatterOptions()
+        is_even = _are_parts(inputs, output, self._size)
         return self._collective(
-            self._wanted(
-                Collective.REDUCESCATTER,
-                output,
-                _are_parts(inputs, output, self._size),
-                op=opts.reduceOp,
+            self._find(
+                Collective.REDUCESCATTER, output, self._size, op=opts.reduceOp, is_even=is_even
             ),
             lambda: calls.reduce_scatter(output, inputs, opts.reduceOp),
             lambda written, read: self._inner.reduce_scatter(written, [read], opts),
@@ -273,12 +228,10 @@ class TecclProcessGroup(dist.ProcessGroup):
     def reduce_scatter_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
         """Make a reduce_scatter of one tensor."""
         opts = opts or dist.ReduceScatterOptions()
+        is_even = _is_split(tensor, output, self._size)
         return self._collective(
-            self._wanted(
-                Collective.REDUCESCATTER,
-                output,
-                _is_split(tensor, output, self._size),
-                op=opts.reduceOp,
+            self._find(
+                Collective.REDUCESCATTER, output, self._size, op=opts.reduceOp, is_even=is_even
             ),
             lambda: calls.reduce_scatter(output, [tensor], opts.reduceOp),
             lambda written, read: self._inner._reduce_scatter_base(  # noqa: SLF001
@@ -305,13 +258,9 @@ class TecclProcessGroup(dist.ProcessGroup):
     ) -> Any:
         """Make an all_to_all of lists."""
         opts = opts or dist.AllToAllOptions()
-        sizes = [tensor.numel() for tensor in (*outputs, *inputs)]
+        is_even = self._is_even([t.numel() for t in (*outputs, *inputs)], inputs[0])
         return self._collective(
-            self._wanted(
-                Collective.ALLTOALL,
-                inputs[0],
-                self._choice.is_even_everywhere(sizes, inputs[0]),
-            ),
+            self._find(Collective.ALLTOALL, inputs[0], self._size, is_even=is_even),
             lambda: calls.alltoall(outputs, inputs),
             lambda written, read: self._inner.alltoall(written, read, opts),
             [list(outputs), list(inputs)],
@@ -333,11 +282,11 @@ class TecclProcessGroup(dist.ProcessGroup):
             sizes = [row * part for part in (*output_splits, *input_splits)]
             sizes += [] if output_splits else [output.numel() // self._size]
             sizes += [] if input_splits else [tensor.numel() // self._size]
-            is_even = self._choice.is_even_everywhere(sizes, tensor)
+            is_even = self._is_even(sizes, tensor)
         else:
             is_even = tensor.numel() == output.numel() and tensor.numel() % self._size == 0
         return self._collective(
-            Wanted.of(Collective.ALLTOALL, tensor, is_even=is_even),
+            self._find(Collective.ALLTOALL, tensor, is_even=is_even),
             lambda: calls.alltoall([output], [tensor]),
             lambda written, read: self._inner.alltoall_base(
                 written[0], read[0], list(output_splits), list(input_splits), opts
@@ -348,6 +297,20 @@ class TecclProcessGroup(dist.ProcessGroup):
 
     alltoall_base = all_to_all_single
 
+    def _is_even(self, sizes: Sequence[int], tensor: Tensor) -> bool:
+        """Whether all parts of an all_to_all have one size on all ranks.
+
+        A rank sees its own parts only, so the ranks compare, unless none could use a schedule.
+        """
+        if tensor.device.type != "cpu" or not self._choice.knows(Collective.ALLTOALL):
+            return False
+        size = sizes[0] if len(set(sizes)) == 1 else -1
+        seen = torch.tensor([size, -size], dtype=torch.int64)
+        options = dist.AllreduceOptions()
+        options.reduceOp = dist.ReduceOp.MIN
+        self._inner_work(lambda: self._inner.allreduce([seen], options), "alltoall").wait()
+        return bool(seen[0] == size and -seen[1] == size and size > 0)
+
     # gather, scatter
 
     def gather(self, output_lists: Any, tensors: Any, opts: Any = None) -> Any:
@@ -355,10 +318,8 @@ class TecclProcessGroup(dist.ProcessGroup):
         own, opts = _one(tensors), opts or dist.GatherOptions()
         outputs = _lists(output_lists) if output_lists else []
         return self._collective(
-            Wanted.of(Collective.GATHER, own, times=self._size, root=opts.rootRank),
-            lambda: calls.gather(
-                outputs, own, root=opts.rootRank, rank=self._rank, size=self._size
-            ),
+            self._find(Collective.GATHER, own, self._size, root=opts.rootRank),
+            lambda: calls.gather(outputs, own, root=opts.rootRank, size=self._size),
             lambda written, read: self._inner.gather([written] if written else [], read, opts),
             [outputs, [own]],
             opts,
@@ -369,10 +330,8 @@ class TecclProcessGroup(dist.ProcessGroup):
         output, opts = _one(outputs), opts or dist.ScatterOptions()
         inputs = _lists(input_lists) if input_lists else []
         return self._collective(
-            Wanted.of(Collective.SCATTER, output, times=self._size, root=opts.rootRank),
-            lambda: calls.scatter(
-                output, inputs, root=opts.rootRank, rank=self._rank, size=self._size
-            ),
+            self._find(Collective.SCATTER, output, self._size, root=opts.rootRank),
+            lambda: calls.scatter(output, inputs, root=opts.rootRank, size=self._size),
             lambda written, read: self._inner.scatter(written, [read] if read else [], opts),
             [[output], inputs],
             opts,

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from teccl.units import format_size
 
+# Collective, bytes, how it ran and the detail, as `Record` has them.
+Line = tuple[str, int, str, str]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
@@ -40,13 +43,12 @@ class Book:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._calls: dict[tuple[str, int, str, str], int] = {}
+        self._calls: dict[Line, int] = {}
 
-    def add(self, collective: str, size_bytes: int, how: str, detail: str) -> None:
+    def add(self, line: Line) -> None:
         """Count a call."""
-        key = (collective, size_bytes, how, detail)
         with self._lock:
-            self._calls[key] = self._calls.get(key, 0) + 1
+            self._calls[line] = self._calls.get(line, 0) + 1
 
     def records(self, group: str) -> tuple[Record, ...]:
         """Return what was counted, in the order of first calls."""

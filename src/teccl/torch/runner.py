@@ -12,7 +12,7 @@ from torch import Tensor
 
 from teccl.errors import RunError
 from teccl.torch.calls import Call
-from teccl.torch.engines import MessageEngine, PeerFailed, RoundEngine
+from teccl.torch.engines import ExchangeEngine, MessageEngine, PeerFailed, RoundEngine
 from teccl.torch.faults import Faults
 from teccl.torch.plans import Entry
 from teccl.torch.turns import Turns
@@ -147,6 +147,8 @@ class Runner:
             gpu = entry.members[self._rank]
             if in_rounds:
                 self._engines[key] = RoundEngine(entry.executable.rank_rounds(gpu, count), peers)
+            elif entry.executable.is_exchange:
+                self._engines[key] = ExchangeEngine()
             else:
                 self._engines[key] = MessageEngine(entry.executable.program(gpu, count), peers)
             if len(self._engines) > _KEPT:

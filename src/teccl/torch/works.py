@@ -39,6 +39,10 @@ class _Kept(dist.Work):
             _KEPT.discard(self)
 
 
+# Held for a moment by whoever ends a call or begins to wait for one.
+_ENDING = threading.Lock()
+
+
 class CallWork(_Kept):
     """A call of this group; `wait` raises what went wrong.
 
@@ -49,7 +53,6 @@ class CallWork(_Kept):
     def __init__(self, results: Sequence[object], devices: Sequence[torch.device] = ()) -> None:
         super().__init__()
         self._results, self._devices = results, devices
-        self._lock = threading.Lock()
         self._is_done = False
         self._done: threading.Event | None = None
         self._future: Any = None
@@ -67,7 +70,7 @@ class CallWork(_Kept):
         self._end()
 
     def _end(self) -> None:
-        with self._lock:
+        with _ENDING:
             self._is_done = True
         if self._done is not None:
             self._done.set()
@@ -93,7 +96,7 @@ class CallWork(_Kept):
 
     def _wait_for_end(self, timeout: timedelta | None) -> None:
         seconds = None if timeout is None or timeout <= timedelta(0) else timeout.total_seconds()
-        with self._lock:
+        with _ENDING:
             if self._is_done:
                 return
             self._done = self._done or threading.Event()
@@ -123,7 +126,7 @@ class CallWork(_Kept):
     def get_future(self) -> Any:
         """Return a future of the tensors that the call writes."""
         self._let_go()
-        with self._lock:
+        with _ENDING:
             is_new = self._future is None
             if is_new:
                 self._future = torch.futures.Future(devices=list(self._devices))
