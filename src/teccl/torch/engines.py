@@ -241,7 +241,7 @@ class ExchangeEngine:
 class RoundEngine:
     """Rounds of grouped sends and receives, sums in between.
 
-    On a CUDA device everything is queued on the current stream and nothing blocks the host.
+    On a GPU everything is queued on the current stream and nothing blocks the host.
 
     Parameters
     ----------

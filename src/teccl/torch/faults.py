@@ -92,6 +92,13 @@ class Faults:
         self.broken = found
         return found
 
+    def interrupt(self, what: str) -> None:
+        """Remember that a call was left half-way, and let the others notice."""
+        if self.broken is None:
+            me = self._ranks[self._rank]
+            self.broken = RunError(f"{what} was interrupted on rank {me}; start again")
+            self.on_break()
+
     def _culprits(self, peer: int | None) -> list[int]:
         """Follow who waited for whom to the rank that says nothing; several where that is open."""
         try:

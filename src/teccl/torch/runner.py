@@ -60,11 +60,10 @@ class Runner:
         self._joined: set[str] = set()
         self._memory = torch.empty(0, dtype=torch.uint8)
         self._engines: OrderedDict[tuple[int, int, bool], Any] = OrderedDict()
+        # What calls return that are over by then: nobody holds it beyond a wait.
+        self._done = CallWork(())
+        self._done.succeed()
         faults.on_break = self.close_wires
-
-    def serves(self, device: torch.device) -> bool:
-        """Whether there is a back end for a device."""
-        return device.type in self._wires
 
     def run(self, entry: Entry, call: Call, combine: Combine | None, *, now: bool) -> CallWork:
         """Execute a schedule.
@@ -79,31 +78,42 @@ class Runner:
             from teccl.torch.streams import run_on_stream
 
             work = CallWork(call.results, (like.device,))
-            run_on_stream(call, work, lambda: self._made(entry, call, combine))
+            run_on_stream(call, work, lambda: self._guarded(entry, call, combine))
             return work
-        work = CallWork(call.results)
         if now and self._turns.take():
             try:
-                self._guarded(entry, call, combine, work)
+                self._guarded(entry, call, combine)
             finally:
                 self._turns.give()
-        else:
-            self._turns.queue(lambda: self._guarded(entry, call, combine, work))
+            return self._done
+        work = CallWork(call.results)
+        self._turns.queue(lambda: self._queued(entry, call, combine, work))
         return work
 
-    def _guarded(self, entry: Entry, call: Call, combine: Combine | None, work: CallWork) -> None:
+    def _queued(self, entry: Entry, call: Call, combine: Combine | None, work: CallWork) -> None:
         """Execute a schedule; whatever goes wrong is told to who waits."""
         try:
             self._faults.check()
-            self._made(entry, call, combine)
-        except RunError as problem:
+            self._guarded(entry, call, combine)
+        except BaseException as problem:  # noqa: BLE001, who waits must hear of it
             work.fail(problem)
-        except PeerFailed as failure:
-            work.fail(self._faults.of(failure.reason, failure.peer, str(call.collective)))
-        except BaseException as reason:  # noqa: BLE001, who waits must hear of it
-            work.fail(self._faults.of(reason, None, str(call.collective)))
         else:
             work.succeed()
+
+    def _guarded(self, entry: Entry, call: Call, combine: Combine | None) -> None:
+        """Execute a schedule; what the back end raises becomes an error of the group."""
+        try:
+            self._made(entry, call, combine)
+        except RunError:
+            raise
+        except PeerFailed as failure:
+            problem = self._faults.of(failure.reason, failure.peer, str(call.collective))
+            raise problem from None
+        except Exception as reason:  # noqa: BLE001, all become errors of the group
+            raise self._faults.of(reason, None, str(call.collective)) from None
+        except BaseException:
+            self._faults.interrupt(str(call.collective))
+            raise
 
     def _made(self, entry: Entry, call: Call, combine: Combine | None) -> None:
         like, send = call.tensor, call.send

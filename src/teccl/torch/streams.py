@@ -1,6 +1,7 @@
-"""Streams: schedules queued on a CUDA stream of their own, which the caller's stream waits for."""
+"""Streams: schedules queued on a device's stream of their own, which the caller's waits for."""
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -11,15 +12,25 @@ from teccl.torch.works import CallWork
 _STREAMS: dict[torch.device, Any] = {}
 
 
+def _module(device: torch.device) -> Any:
+    """Return the part of torch that has the streams of a type of device: torch.cuda, torch.xpu."""
+    return getattr(torch, device.type)
+
+
 class StreamWork:
     """The end of a call on a stream, for `CallWork` to wait on."""
 
-    def __init__(self, device: torch.device, event: Any) -> None:
-        self._device, self._event = device, event
+    def __init__(self, device: torch.device, stream: Any, event: Any) -> None:
+        self._device, self._stream, self._event = device, stream, event
+
+    def inside(self) -> AbstractContextManager[Any]:
+        """Make the call's stream the current one, for futures that take note of it."""
+        found: AbstractContextManager[Any] = _module(self._device).stream(self._stream)
+        return found
 
     def synchronize(self) -> None:
         """Let the current stream wait; the host goes on."""
-        torch.cuda.current_stream(self._device).wait_event(self._event)
+        _module(self._device).current_stream(self._device).wait_event(self._event)
 
     def is_done(self) -> bool:
         """Whether the device has come so far."""
@@ -35,18 +46,21 @@ def run_on_stream(call: Call, work: CallWork, make: Callable[[], None]) -> None:
         Queues the call's messages and sums on the current stream.
     """
     device = call.tensor.device
-    side = _STREAMS.setdefault(device, torch.cuda.Stream(device))
-    side.wait_stream(torch.cuda.current_stream(device))
-    with torch.cuda.stream(side):
+    module = _module(device)
+    if device not in _STREAMS:
+        _STREAMS[device] = module.Stream(device)
+    side = _STREAMS[device]
+    side.wait_stream(module.current_stream(device))
+    with module.stream(side):
         try:
             make()
         except BaseException as problem:
             work.fail(problem)
             raise
-        event = torch.cuda.Event()
+        event = module.Event()
         event.record(side)
         for tensor in (call.send, call.recv):
             if tensor is not None:
                 # The memory may be given to others only when this stream is through with it.
                 tensor.record_stream(side)
-        work.succeed(StreamWork(device, event))
+        work.succeed(StreamWork(device, side, event))

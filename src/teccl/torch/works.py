@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -19,6 +20,9 @@ class Pending(Protocol):
 
     def is_done(self) -> bool:
         """Whether the device has done it."""
+
+    def inside(self) -> AbstractContextManager[Any]:
+        """Make the call's stream the current one."""
 
 
 # Before version 2.7, torch forgot the Python part of a work that only C++ still held, and then
@@ -78,10 +82,12 @@ class CallWork(_Kept):
             self._complete(self._future)
 
     def _complete(self, future: Any) -> None:
-        if self._problem is None:
-            future.set_result(list(self._results))
-        else:
+        if self._problem is not None:
             future.set_exception(self._problem)
+            return
+        # A future lets those who wait for it wait for the stream that is current now.
+        with nullcontext() if self._pending is None else self._pending.inside():
+            future.set_result(list(self._results))
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait for the call; zero and None are without limit."""
