@@ -124,6 +124,15 @@ def test_one_shot_sums_are_formed_alike_on_all_ranks():
     assert executable.is_same
 
 
+def test_an_exchange_is_an_alltoall_in_which_nothing_is_passed_on():
+    """Whole blocks or pieces of them, as long as each goes straight to who wants it."""
+    assert Executable.of(one_shot(4, "alltoall")).is_exchange
+    pieces = solved("fully-connected:gpus=4", "alltoall", method="shortest-path", chunks=3)
+    assert Executable.of(pieces).is_exchange
+    assert not Executable.of(solved("ring:gpus=4", "alltoall")).is_exchange
+    assert not Executable.of(one_shot(4, "allgather")).is_exchange
+
+
 def test_rounds_cost_what_they_lose():
     """A pipelined broadcast along a line loses its overlap; a direct exchange loses nothing."""
     schedule = solved("line:gpus=4", "broadcast", size="1MB", chunks=8)

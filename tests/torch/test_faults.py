@@ -114,6 +114,20 @@ def test_a_rank_that_dies_at_the_start_is_named(moment, tmp_path):
         assert "RunError" in ended[rank].out
 
 
+@needs_torch()
+def test_a_call_that_is_interrupted_breaks_the_group():
+    """What is half-way on the wire must not meet the next call; the others notice."""
+    from teccl.errors import RunError
+    from teccl.torch.faults import Faults
+
+    faults, closed = Faults(None, 1, (4, 6), 1.0), []
+    faults.on_break = lambda: closed.append(True)
+    faults.interrupt("allreduce")
+    assert closed == [True]
+    with pytest.raises(RunError, match="allreduce was interrupted on rank 6"):
+        faults.check()
+
+
 def free_port() -> int:
     """A port that nobody uses."""
     with socket.socket() as found:

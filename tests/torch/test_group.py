@@ -11,8 +11,9 @@ CHECKS = (
     *("sub_groups_have_schedules_of_their_own", "averages_are_passed_on"),
     *("futures_have_callbacks", "calls_overlap_in_order", "options_may_be_left_out"),
     *("objects_travel", "gradients_flow_through_leaves", "tensor_parallel_layers_train"),
-    *("strict_groups_refuse_the_inner_one", "wrong_options_are_refused"),
-    *("explanations_are_tables",),
+    *("strict_groups_refuse_the_inner_one", "coalesced_calls_are_made_as_one"),
+    *("functional_forms_are_coalesced", "exchanges_take_every_type"),
+    *("wrong_options_are_refused", "explanations_are_tables"),
 )
 
 

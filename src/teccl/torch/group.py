@@ -52,6 +52,8 @@ class TecclProcessGroup(NamedGroup):
         self._rank, self._size = rank, size
         self._inner, self._choice, self._runner, self._faults = inner, choice, runner, faults
         self._book = Book()
+        # Calls since `_start_coalescing`, None outside of it.
+        self._gathered: list[Any] | None = None
 
     def records(self) -> tuple[Record, ...]:
         """Return what this group has run how."""
@@ -83,9 +85,22 @@ class TecclProcessGroup(NamedGroup):
         """
         self._book.add(chosen.line)
         if chosen.entry is None:
-            return self._inner_collective(inner, tensors, chosen.line[0])
-        now = not getattr(opts, "asyncOp", True)
-        return self._runner.run(chosen.entry, build(), chosen.combine, now=now)
+            work = self._inner_collective(inner, tensors, chosen.line[0])
+        else:
+            now = not getattr(opts, "asyncOp", True)
+            work = self._runner.run(chosen.entry, build(), chosen.combine, now=now)
+        if self._gathered is not None:
+            self._gathered.append(work)
+        return work
+
+    def _start_coalescing(self, device: torch.device) -> None:  # noqa: ARG002, torch gives it
+        """Gather the collectives that follow into one work; each is made when it is called."""
+        self._gathered = []
+
+    def _end_coalescing(self, device: torch.device) -> Any:  # noqa: ARG002
+        """Return the work of all collectives since `_start_coalescing`."""
+        works, self._gathered = self._gathered or [], None
+        return JoinedWork(works)
 
     def _inner_collective(
         self, inner: Callable[..., Any], tensors: Sequence[Sequence[Tensor]], what: str

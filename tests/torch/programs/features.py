@@ -7,6 +7,7 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as functional
 from tests.torch.programs.member import begin, say
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -119,6 +120,50 @@ def options_may_be_left_out() -> None:
     world.barrier().wait()
 
 
+def coalesced_calls_are_made_as_one() -> None:
+    total = float(sum(range(size)))
+    for device in (None, torch.device("cpu")):
+        sums = [torch.full((n,), float(rank)) for n in (10, 7)]
+        with dist._coalescing_manager(device=device, async_ops=True) as works:
+            for tensor in sums:
+                dist.all_reduce(tensor)
+        works.wait()
+        assert all(tensor.eq(total).all() for tensor in sums)
+        every = [torch.empty(size * n) for n in (10, 7)]
+        with dist._coalescing_manager(device=device):
+            for out in every:
+                dist.all_gather_into_tensor(out, torch.full((len(out) // size,), float(rank)))
+        parts = [torch.empty(n) for n in (10, 7)]
+        with dist._coalescing_manager(device=device):
+            for part, out in zip(parts, every, strict=True):
+                dist.reduce_scatter_tensor(part, out)
+        assert all(part.eq(size * rank).all() for part in parts)
+
+
+def functional_forms_are_coalesced() -> None:
+    one = torch.full((5,), float(rank))
+    found = functional.all_reduce_coalesced([one, one[:2]], "sum", dist.group.WORLD)
+    assert all((tensor + 0).eq(sum(range(size))).all() for tensor in found)
+    found = functional.all_gather_into_tensor_coalesced([one, one[:2]], dist.group.WORLD)
+    assert [len(tensor + 0) for tensor in found] == [5 * size, 2 * size]
+    whole = [tensor + 0 for tensor in found]
+    found = functional.reduce_scatter_tensor_coalesced(whole, "sum", [0, 0], dist.group.WORLD)
+    assert all((tensor + 0).eq(size * rank).all() for tensor in found)
+
+
+def exchanges_take_every_type() -> None:
+    for dtype in (torch.bool, torch.int16, torch.bfloat16, torch.float32, torch.complex64):
+        sent = (torch.arange(3 * size) + rank).remainder(5).to(dtype)
+        got = torch.empty_like(sent)
+        dist.all_to_all_single(got, sent)
+        parts = [(torch.arange(3) + 3 * rank + r).remainder(5).to(dtype) for r in range(size)]
+        assert torch.equal(got, torch.cat(parts))
+        # In place, which needs the data kept aside.
+        dist.all_to_all_single(sent, sent)
+        assert torch.equal(sent, got)
+    assert {record.how for record in records(collective="alltoall")} == {"schedule"}
+
+
 def objects_travel() -> None:
     every = [None] * size
     dist.all_gather_object(every, {"rank": rank})
@@ -162,6 +207,10 @@ def strict_groups_refuse_the_inner_one() -> None:
     dist.all_reduce(torch.ones(100), group=strict)
     with pytest.raises(RunError, match="120000 bytes are outside the plan's 0 to 99999"):
         dist.all_reduce(torch.ones(30_000), group=strict)
+    alone = [dist.new_group([r], backend="teccl", pg_options=options) for r in range(size)]
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, group=alone[rank])
+    assert tensor.eq(1).all()
 
 
 def wrong_options_are_refused() -> None:
@@ -185,6 +234,7 @@ CHECKS = (
         gradients_flow_through_leaves,
     ),
     *(tensor_parallel_layers_train, strict_groups_refuse_the_inner_one),
+    *(coalesced_calls_are_made_as_one, functional_forms_are_coalesced, exchanges_take_every_type),
     *(wrong_options_are_refused, explanations_are_tables),
 )
 
