@@ -2,6 +2,12 @@
 
 import importlib.util
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
 from fractions import Fraction
 from pathlib import Path
 
@@ -50,6 +56,59 @@ def test_run_of_every_collective(here, collective):
     assert (outcome.code, outcome.err) == (0, "")
     document = json.loads(outcome.out)
     assert (document["ranks"], document["wrong"], document["differs"]) == (4, 0, 0)
+
+
+@needs_torch()
+@pytest.mark.parametrize("collective", ["alltoall", "broadcast"])
+def test_run_of_a_group_beside_ranks_that_take_no_part(here, collective):
+    """All ranks of the topology are started, and only some of them are members."""
+    demand = Demand.collective(collective, size=1001, ranks=(0, 2))
+    topology = "fully-connected:gpus=3"
+    teccl.solve(topology, demand=demand, effort="quick").schedule.save("schedule.json")
+    for ranks in (2, 3):
+        outcome = run(
+            *("run", "schedule.json", *TORCH, "--ranks", ranks, "--repeat", 2, "--check", "--json")
+        )
+        assert (outcome.code, outcome.err) == (0, "")
+        document = json.loads(outcome.out)
+        assert (document["ranks"], document["wrong"], document["differs"]) == (ranks, 0, 0)
+
+
+def ranks_of(supervisor: int) -> list[int]:
+    """Processes of ranks that a command has started."""
+    mark, found = f"TECCL_SUPERVISOR={supervisor}\0".encode(), []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and mark in (entry / "environ").read_bytes():
+                found.append(int(entry.name))
+    return found
+
+
+def until(condition) -> None:
+    """Wait for something that takes a while on a busy machine."""
+    end = time.monotonic() + 120
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert condition()
+
+
+@needs_torch()
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_ranks_do_not_outlive_the_command(here, sign):
+    """However the command ends, its ranks end too and no temporary folder stays."""
+    solved("ring:gpus=2", "allreduce").save("schedule.json")
+    command = [sys.executable, "-m", "teccl", "run", "schedule.json", *TORCH, "--repeat", "1000000"]
+    environment = {**os.environ, "TMPDIR": str(here)}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        until(lambda: list(here.glob("teccl-run-*/rendezvous")))
+        assert len(ranks_of(process.pid)) == 2
+        process.send_signal(sign)
+        process.communicate(timeout=60)
+    assert process.returncode != 0
+    until(lambda: not ranks_of(process.pid))
+    assert list(here.glob("teccl-run-*")) == []
 
 
 @needs_torch()

@@ -118,7 +118,7 @@ _JOBS: dict[str, Callable[[dict[str, Any], Any, Watchdog], Any]] = {
 }
 
 
-def _remove(folder: Path) -> None:
+def remove_folder(folder: Path) -> None:
     """Remove a folder in which other ranks may still write."""
     for _ in range(_REMOVALS):
         shutil.rmtree(folder, ignore_errors=True)
@@ -155,7 +155,7 @@ def main(path: str) -> int:
         rank=rank,
         timeout=job["timeout"],
         on_beat=sign,
-        on_orphaned=lambda: _remove(folder),
+        on_orphaned=lambda: remove_folder(folder),
     )
     if rank == 0:
         hidden = folder / ".result"

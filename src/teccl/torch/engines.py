@@ -13,6 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from teccl.rounds.executable import Executable
 from teccl.rounds.model import RankRounds, Sum, Transfer, sums_of
 from teccl.runtime.program import Place, Program
 
@@ -318,3 +319,27 @@ class RoundEngine:
                 except (RuntimeError, ValueError) as reason:
                     _failed(peer, reason)
         return works
+
+
+def engine_of(
+    executable: Executable, gpu: int, count: int, peers: Mapping[int, int], *, in_rounds: bool
+) -> MessageEngine | ExchangeEngine | RoundEngine:
+    """Return what executes one GPU's part of a schedule.
+
+    Parameters
+    ----------
+    count
+        Elements, as nccl-tests counts them.
+    peers
+        Rank in the group of each GPU rank; all ranks of the group must be among them.
+    in_rounds
+        Whether only the order tells messages apart.
+    """
+    if in_rounds:
+        return RoundEngine(executable.rank_rounds(gpu, count), peers)
+    program = executable.program(gpu, count)
+    members = program.layouts[0].tenant.members(executable.schedule.problem.topology.num_gpus)
+    # A call of the back end is made by all ranks of the group.
+    if executable.is_exchange and set(members) == set(peers):
+        return ExchangeEngine()
+    return MessageEngine(program, peers)

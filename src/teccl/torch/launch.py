@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from teccl.errors import RunError, ScheduleError, TecclError, VerificationError
+from teccl.runtime.watchdog import SUPERVISOR
 
 # What torchrun and its like set for every rank.
 _LAUNCHED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -67,6 +68,7 @@ def _start(folder: Path, rank: int, ranks: int) -> "subprocess.Popen[bytes]":
         **os.environ,
         "RANK": str(rank),
         "WORLD_SIZE": str(ranks),
+        SUPERVISOR: str(os.getpid()),
     }
     with (folder / f"output-{rank}").open("wb") as output:
         return subprocess.Popen(  # noqa: S603, our own program

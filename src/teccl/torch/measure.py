@@ -19,7 +19,7 @@ from teccl.runtime.messages import active_ranks
 from teccl.runtime.report import Row, RunReport, Timing, slowest
 from teccl.schedule import Schedule
 from teccl.torch.calls import combiner
-from teccl.torch.engines import MessageEngine, PeerFailed
+from teccl.torch.engines import PeerFailed, engine_of
 from teccl.torch.faults import Faults
 from teccl.torch.plans import COLLECTIVES
 
@@ -86,11 +86,14 @@ class _Bench:
         itemsize = self.dtype.itemsize
         self.count = padded_bytes(self.problem, self.tenant, itemsize) // itemsize
         rank = ranks[dist.get_rank()]
-        program = Executable.of(schedule).program(rank, self.count)
-        self.layout: TenantLayout = program.layouts[0]
-        self.engine = MessageEngine(program, {gpu: i for i, gpu in enumerate(ranks)})
+        executable = Executable.of(schedule)
+        self.layout: TenantLayout = executable.program(rank, self.count).layouts[0]
+        peers = {gpu: i for i, gpu in enumerate(ranks)}
+        self.engine = engine_of(executable, rank, self.count, peers, in_rounds=False)
         members = self.tenant.members(self.problem.topology.num_gpus)
         self.group = dist.new_group([ranks.index(member) for member in members], backend="gloo")
+        # A barrier wakes the threads of its group; on neither of the two, it favours none.
+        self.meeting = dist.new_group(backend="gloo")
         self.is_member = rank in members
         self.place = members.index(rank) if self.is_member else -1
         self.root = members.index(members[0] if self.tenant.root is None else self.tenant.root)
@@ -173,7 +176,7 @@ class _Bench:
             if self.options.check:
                 pattern.poison(array)
         for seconds, call in ((self.seconds, self._run), (self.library_seconds, self._other)):
-            self._guarded(dist.barrier)
+            self._guarded(lambda: dist.barrier(group=self.meeting))
             start = time.perf_counter()
             self._guarded(call)
             if keep:

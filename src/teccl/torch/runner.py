@@ -12,7 +12,7 @@ from torch import Tensor
 
 from teccl.errors import RunError
 from teccl.torch.calls import Call
-from teccl.torch.engines import ExchangeEngine, MessageEngine, PeerFailed, RoundEngine
+from teccl.torch.engines import PeerFailed, engine_of
 from teccl.torch.faults import Faults
 from teccl.torch.plans import Entry
 from teccl.torch.turns import Turns
@@ -155,12 +155,7 @@ class Runner:
         if key not in self._engines:
             peers = {gpu: i for i, gpu in enumerate(entry.members)}
             gpu = entry.members[self._rank]
-            if in_rounds:
-                self._engines[key] = RoundEngine(entry.executable.rank_rounds(gpu, count), peers)
-            elif entry.executable.is_exchange:
-                self._engines[key] = ExchangeEngine()
-            else:
-                self._engines[key] = MessageEngine(entry.executable.program(gpu, count), peers)
+            self._engines[key] = engine_of(entry.executable, gpu, count, peers, in_rounds=in_rounds)
             if len(self._engines) > _KEPT:
                 self._engines.popitem(last=False)
         self._engines.move_to_end(key)

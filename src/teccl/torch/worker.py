@@ -12,7 +12,8 @@ from typing import Any
 import torch.distributed as dist
 
 from teccl.errors import InputError, RunError, VerificationError
-from teccl.runtime.worker import kind_of
+from teccl.runtime.watchdog import Watchdog
+from teccl.runtime.worker import kind_of, remove_folder
 
 _EXIT_CODES = {"input": 2, "verification": 3, "run": 1}
 # A rank that failed stays this long, so that others can ask the store who is to blame.
@@ -71,10 +72,11 @@ def main(path: str) -> int:
     """Run the job in a file as one of its ranks."""
     job = json.loads(Path(path).read_text(encoding="utf-8"))
     folder, rank = Path(job["folder"]), int(os.environ["RANK"])
+    meet = f"file://{folder}/rendezvous"
     try:
-        result = in_world(
-            lambda: run_job(job), timeout=job["timeout"], method=f"file://{folder}/rendezvous"
-        )
+        # Torch has timeouts of its own; this one looks whether the launcher is still there.
+        with Watchdog(None, lambda: None, on_orphaned=lambda: remove_folder(folder)):
+            result = in_world(lambda: run_job(job), timeout=job["timeout"], method=meet)
     except Exception as problem:  # noqa: BLE001, the launcher tells the user
         known = isinstance(problem, InputError | RunError | VerificationError)
         text = str(problem) if known else f"rank {rank}: {type(problem).__name__}: {problem}"
