@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from tests.torch.ranks import ROOT, Ranks, needs_torch, run_ranks
-from tests.torch.schedules import solved, write_plan
+from tests.torch.schedules import one_shot, solved, write_plan
 
 from teccl.schedule import Schedule
 
@@ -141,6 +141,7 @@ def kill_one(folder: Path, seed: int) -> None:
     for collective in ("allreduce", "allgather"):
         plan = [(0, 100_000, solved("ring:gpus=4", collective))]
         write_plan(folder / "plans" / collective, plan)
+    write_plan(folder / "plans" / "alltoall", [(0, 100_000, one_shot(4, "alltoall"))])
     script = ROOT / "tests" / "torch" / "programs" / "victim.py"
     variables = {"TECCL_PLAN": str(folder / "plans")}
     if seed % 2:

@@ -110,3 +110,25 @@ def test_part_of_a_topology_keeps_its_links():
     assert (part.num_gpus, part.num_switches, part.num_links) == (2, 1, 4)
     with pytest.raises(InputError, match="has no GPU for rank 7"):
         among(teccl.Topology.parse("ring:gpus=4"), (1, 7))
+
+
+def test_a_synthesis_that_fails_is_a_reason_for_all_ranks(monkeypatch, tmp_path):
+    """The other ranks wait for an answer, whatever went wrong on the first."""
+    from datetime import timedelta
+
+    import torch.distributed as dist
+
+    from teccl.torch import synthesis
+
+    def fail(_task):
+        raise MemoryError("no memory")
+
+    monkeypatch.setenv("TECCL_STORE", str(tmp_path / "studies.sqlite"))
+    monkeypatch.setattr(synthesis, "carry_out", fail)
+    shared, wait = dist.HashStore(), timedelta(seconds=30)
+    topology = teccl.Topology.parse("ring:gpus=2")
+    for rank in (0, 1):
+        made = synthesis.Synthesis(topology, (0, 1), rank, shared, effort="quick", timeout=wait)
+        found = made.find(Collective.ALLREDUCE, 1000, None)
+        assert found.entry is None
+        assert found.reason == "the synthesis failed (MemoryError: no memory)"

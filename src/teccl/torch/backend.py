@@ -52,10 +52,11 @@ def explain(group: Any = None) -> str:
     Parameters
     ----------
     group
-        A group of this back end; None for all of this process.
+        A group of this back end; None for all of this process. What a group ran is forgotten with
+        the group, so ask before ``destroy_process_group``.
     """
     found = records(group)
-    return table_of(found) if found else "no collective has been called"
+    return table_of(found) if found else "no collective was called on a group that still exists"
 
 
 def create(given: Any, options: Any) -> TecclProcessGroup:

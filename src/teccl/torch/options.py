@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from teccl.errors import InputError
+from teccl.synthesis.request import Effort
 from teccl.topology import Topology
 
 PLAN_VARIABLE = "TECCL_PLAN"
@@ -45,6 +46,10 @@ class Options:
         if self.lowering is not None and self.lowering not in LOWERINGS:
             raise InputError(
                 f"lowering {str(self.lowering)[:40]!r} is unknown; use {' or '.join(LOWERINGS)}"
+            )
+        if self.effort not in tuple(Effort):
+            raise InputError(
+                f"effort {str(self.effort)[:40]!r} is unknown; use {', '.join(Effort)}"
             )
 
     @property

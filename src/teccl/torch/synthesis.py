@@ -98,6 +98,9 @@ class Synthesis:
                     disk.save(task, result)
         except TecclError as problem:
             return {"schedule": None, "reason": str(problem)}
+        except Exception as problem:  # noqa: BLE001, the other ranks wait for an answer
+            kind = type(problem).__name__
+            return {"schedule": None, "reason": f"the synthesis failed ({kind}: {problem})"}
         schedule = result.schedule
         if schedule is None or not _is_plain(schedule, collective):
             return {"schedule": None, "reason": result.message or "no schedule was found"}

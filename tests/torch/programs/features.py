@@ -216,6 +216,8 @@ def strict_groups_refuse_the_inner_one() -> None:
 def wrong_options_are_refused() -> None:
     with pytest.raises(ValueError, match="use messages or rounds"):
         teccl.torch.Options(lowering="streams")
+    with pytest.raises(ValueError, match="effort 'qick' is unknown; use quick, normal, thorough"):
+        teccl.torch.Options(effort="qick")
 
 
 def explanations_are_tables() -> None:

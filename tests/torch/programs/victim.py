@@ -16,6 +16,7 @@ try:
         work = dist.all_gather_into_tensor(out, torch.ones(300), async_op=True)
         dist.all_reduce(torch.ones(7, dtype=torch.int64), op=dist.ReduceOp.MAX)
         work.wait()
+        dist.all_to_all_single(out, torch.ones(size * 300))
         # Larger than the plan's range: the inner group does it.
         dist.all_reduce(torch.ones(60_000))
         dist.barrier()
