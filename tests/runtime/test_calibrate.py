@@ -110,6 +110,17 @@ def test_calibrate_from_a_log_feeds_solve(tmp_path, monkeypatch):
     assert run("solve", "found.yaml", "allgather", "--size", "1MB", "--effort", "quick").code == 0
 
 
+def test_a_bandwidth_that_noise_hides_is_noted(tmp_path, monkeypatch):
+    """Times that do not grow with the size say nothing about bandwidth."""
+    monkeypatch.chdir(tmp_path)
+    for beta, is_noted in ((0.0, True), (1 / 10e3, False)):
+        write_log(tmp_path / "log.txt", "all_reduce", 2, 10.0, beta)
+        outcome = run("calibrate", "--log", "log.txt")
+        assert outcome.code == 0
+        said = "the bandwidth of 2 links cannot be told from noise, such as gpu0 > gpu1"
+        assert (said in outcome.out) == is_noted
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [("hello\n", "no times"), ("1024 256 float sum -1 1.0 1.0 1.0 0\n", "does not name")],

@@ -194,4 +194,11 @@ def _text(found: "Calibration", path: Path | None) -> str:
     text = f"{found.num_ranks} ranks, {len(found.links)} links\n\n{table(heads, rows)}"
     if len(found.links) > MAX_ROWS:
         text += f"\n... and {len(found.links) - MAX_ROWS} more (--json lists them)"
+    unknown = [link for link in found.links if not link.fit.has_bandwidth]
+    if unknown:
+        text += (
+            f"\n\nnote: the bandwidth of {len(unknown)} links cannot be told from noise, such as "
+            f"gpu{unknown[0].src} > gpu{unknown[0].dst}; measure larger messages with --sizes, "
+            "more of them with --repeat, or on an idle machine"
+        )
     return text + (f"\n\nsaved to {path}" if path is not None else "")

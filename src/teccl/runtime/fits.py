@@ -54,6 +54,11 @@ class Fit:
         """Bytes per second."""
         return 1.0 / max(self.beta_s_per_byte, _SMALLEST)
 
+    @property
+    def has_bandwidth(self) -> bool:
+        """Whether bytes were seen to cost anything, rather than less than the times vary."""
+        return self.beta_error < self.beta_s_per_byte
+
     def scaled(self, alpha: float, beta: float, overhead: float = 1.0) -> "Fit":
         """Return the fit with latency, slope and overhead multiplied by factors."""
         return replace(
