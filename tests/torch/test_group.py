@@ -36,3 +36,35 @@ def test_every_check_is_named(ranks):
     """No check of the script is left out here."""
     names = [line.split()[1] for line in ranks[0].out.splitlines()]
     assert tuple(names) == CHECKS
+
+
+class Inner:
+    """An inner group that refuses every call, as gloo does lists of wrong sizes."""
+
+    def gather(self, *_):
+        raise RuntimeError("invalid tensor size")
+
+    scatter = gather
+
+
+@pytest.mark.parametrize("call", ["gather", "scatter"])
+def test_lists_of_wrong_sizes_never_meet_a_schedule(tmp_path, call):
+    """Messages would not fit what receives them; the inner group says what is wrong."""
+    import torch
+    import torch.distributed as dist
+
+    from teccl.torch.choice import Choice
+    from teccl.torch.faults import Faults
+    from teccl.torch.group import TecclProcessGroup
+    from teccl.torch.plans import read_plans
+
+    plan = write_plan(tmp_path / "plan", [(0, 1000, solved("ring:gpus=2", call, root=0))])
+    choice = Choice(read_plans([plan]), None, ranks=(0, 1), devices=["cpu"], strict=False)
+    faults = Faults(None, 0, (0, 1), 1.0)
+    group = TecclProcessGroup(0, 2, inner=Inner(), choice=choice, runner=None, faults=faults)
+    options = {"gather": dist.GatherOptions, "scatter": dist.ScatterOptions}[call]()
+    options.rootRank = 0
+    many, one = [[torch.ones(3), torch.ones(5)]], [torch.ones(4)]
+    with pytest.raises(RuntimeError, match="invalid tensor size"):
+        getattr(group, call)(*((many, one) if call == "gather" else (one, many)), options)
+    assert [record.how for record in group.records()] == ["inner"]

@@ -332,8 +332,9 @@ class TecclProcessGroup(NamedGroup):
         """Make a gather to one rank."""
         own, opts = _one(tensors), opts or dist.GatherOptions()
         outputs = _lists(output_lists) if output_lists else []
+        is_even = not outputs or _are_parts(outputs, own, self._size)
         return self._collective(
-            self._find(Collective.GATHER, own, self._size, root=opts.rootRank),
+            self._find(Collective.GATHER, own, self._size, root=opts.rootRank, is_even=is_even),
             lambda: calls.gather(outputs, own, root=opts.rootRank, size=self._size),
             lambda written, read: self._inner.gather([written] if written else [], read, opts),
             [outputs, [own]],
@@ -344,8 +345,9 @@ class TecclProcessGroup(NamedGroup):
         """Make a scatter from one rank."""
         output, opts = _one(outputs), opts or dist.ScatterOptions()
         inputs = _lists(input_lists) if input_lists else []
+        is_even = not inputs or _are_parts(inputs, output, self._size)
         return self._collective(
-            self._find(Collective.SCATTER, output, self._size, root=opts.rootRank),
+            self._find(Collective.SCATTER, output, self._size, root=opts.rootRank, is_even=is_even),
             lambda: calls.scatter(output, inputs, root=opts.rootRank, size=self._size),
             lambda written, read: self._inner.scatter(written, [read] if read else [], opts),
             [[output], inputs],
