@@ -1,7 +1,7 @@
 """Calls: every call form of torch.distributed as one flat send and one flat recv buffer."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -72,6 +72,28 @@ def combiner(op: object, dtype: torch.dtype) -> Combine | None:
             bitwise = name in ("BAND", "BOR", "BXOR")
             return combine if dtype in (_INTEGERS if bitwise else _INTEGERS + _FLOATS) else None
     return None
+
+
+def one(tensors: Any) -> Tensor:
+    """Return the tensor of a call that has one, alone or in a list."""
+    return tensors if isinstance(tensors, Tensor) else tensors[0]
+
+
+def lists(tensors: Any) -> list[Tensor]:
+    """Return the tensors of a call that has several, in a list or in a list of lists."""
+    return list(tensors if isinstance(tensors[0], Tensor) else tensors[0])
+
+
+def are_parts(tensors: Sequence[Tensor], part: Tensor, size: int) -> bool:
+    """Whether there is a tensor like another for each rank."""
+    return len(tensors) == size and all(
+        t.numel() == part.numel() and t.dtype == part.dtype for t in tensors
+    )
+
+
+def is_split(whole: Tensor, part: Tensor, size: int) -> bool:
+    """Whether a tensor has a part like another for each rank."""
+    return whole.numel() == part.numel() * size and whole.dtype == part.dtype
 
 
 def flat(tensor: Tensor) -> Tensor:

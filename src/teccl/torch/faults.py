@@ -28,6 +28,12 @@ _AGENT_STORE = "TORCHELASTIC_USE_AGENT_STORE"
 # Not "timeout caused pair closure", which is another rank that has given up.
 _TIMED_OUT = re.compile(r"timed out|operation timeout", re.IGNORECASE)
 
+# Words of gloo and NCCL for a rank that is gone or does not answer.
+_LOSSES = (
+    *("connection", "timed out", "timeout", "closed", "broken pipe", "socket"),
+    *("remote process", "nccl error"),
+)
+
 
 class Faults:
     """A group's account of what went wrong.
@@ -153,6 +159,12 @@ class Faults:
             time.sleep(_LOOK_EVERY_S)
         answer: str = self._store.get(key).decode()
         return answer
+
+
+def is_refusal(reason: BaseException) -> bool:
+    """Whether the inner group does not serve a call, rather than that a rank failed in it."""
+    text = str(reason).lower()
+    return not any(word in text for word in _LOSSES)
 
 
 def _first_line(reason: BaseException) -> str:

@@ -14,18 +14,13 @@ from teccl.demand import Collective
 from teccl.torch import calls
 from teccl.torch.calls import Call
 from teccl.torch.choice import Choice, Chosen
-from teccl.torch.faults import Faults
+from teccl.torch.faults import Faults, is_refusal
 from teccl.torch.named import NamedGroup
 from teccl.torch.records import Book, Record
 from teccl.torch.runner import Runner
 from teccl.torch.works import CallWork, InnerWork, JoinedWork
 
 Inner = Callable[[], Any]
-# Words of gloo and NCCL for a rank that is gone or does not answer.
-_LOSSES = (
-    *("connection", "timed out", "timeout", "closed", "broken pipe", "socket"),
-    *("remote process", "nccl error"),
-)
 
 
 class TecclProcessGroup(NamedGroup):
@@ -124,7 +119,7 @@ class TecclProcessGroup(NamedGroup):
         self._faults.check()
 
         def named(reason: BaseException) -> BaseException:
-            return reason if _is_refusal(reason) else self._faults.of(reason, peer, what)
+            return reason if is_refusal(reason) else self._faults.of(reason, peer, what)
 
         try:
             work = inner()
@@ -136,7 +131,7 @@ class TecclProcessGroup(NamedGroup):
 
     def allreduce(self, tensors: Any, opts: Any = None) -> Any:
         """Make an all_reduce of one tensor."""
-        tensor, opts = _one(tensors), opts or dist.AllreduceOptions()
+        tensor, opts = calls.one(tensors), opts or dist.AllreduceOptions()
         return self._collective(
             self._find(Collective.ALLREDUCE, tensor, op=opts.reduceOp),
             lambda: calls.allreduce(tensor, opts.reduceOp),
@@ -157,7 +152,7 @@ class TecclProcessGroup(NamedGroup):
 
     def broadcast(self, tensors: Any, opts: Any = None) -> Any:
         """Make a broadcast of one tensor."""
-        tensor, opts = _one(tensors), opts or dist.BroadcastOptions()
+        tensor, opts = calls.one(tensors), opts or dist.BroadcastOptions()
         return self._collective(
             self._find(Collective.BROADCAST, tensor, root=opts.rootRank),
             lambda: calls.broadcast(tensor, root=opts.rootRank, rank=self._rank),
@@ -168,7 +163,7 @@ class TecclProcessGroup(NamedGroup):
 
     def reduce(self, tensors: Any, opts: Any = None) -> Any:
         """Make a reduce of one tensor."""
-        tensor, opts = _one(tensors), opts or dist.ReduceOptions()
+        tensor, opts = calls.one(tensors), opts or dist.ReduceOptions()
         return self._collective(
             self._find(Collective.REDUCE, tensor, op=opts.reduceOp, root=opts.rootRank),
             lambda: calls.reduce(tensor, opts.reduceOp, root=opts.rootRank, rank=self._rank),
@@ -181,9 +176,9 @@ class TecclProcessGroup(NamedGroup):
 
     def allgather(self, output_lists: Any, tensors: Any, opts: Any = None) -> Any:
         """Make an all_gather into a list of tensors."""
-        outputs, own = _lists(output_lists), _one(tensors)
+        outputs, own = calls.lists(output_lists), calls.one(tensors)
         opts = opts or dist.distributed_c10d.AllgatherOptions()
-        is_even = _are_parts(outputs, own, self._size)
+        is_even = calls.are_parts(outputs, own, self._size)
         return self._collective(
             self._find(Collective.ALLGATHER, own, self._size, is_even=is_even),
             lambda: calls.allgather(outputs, own, rank=self._rank),
@@ -195,7 +190,7 @@ class TecclProcessGroup(NamedGroup):
     def all_gather_single(self, output: Tensor, own: Tensor, opts: Any = None) -> Any:
         """Make an all_gather into one tensor."""
         opts = opts or dist.distributed_c10d.AllgatherOptions()
-        is_even = _is_split(output, own, self._size)
+        is_even = calls.is_split(output, own, self._size)
         return self._collective(
             self._find(Collective.ALLGATHER, own, self._size, is_even=is_even),
             lambda: calls.allgather([output], own, rank=self._rank),
@@ -227,9 +222,9 @@ class TecclProcessGroup(NamedGroup):
 
     def reduce_scatter(self, outputs: Any, input_lists: Any, opts: Any = None) -> Any:
         """Make a reduce_scatter of a list of tensors."""
-        output, inputs = _one(outputs), _lists(input_lists)
+        output, inputs = calls.one(outputs), calls.lists(input_lists)
         opts = opts or dist.ReduceScatterOptions()
-        is_even = _are_parts(inputs, output, self._size)
+        is_even = calls.are_parts(inputs, output, self._size)
         return self._collective(
             self._find(
                 Collective.REDUCESCATTER, output, self._size, op=opts.reduceOp, is_even=is_even
@@ -243,7 +238,7 @@ class TecclProcessGroup(NamedGroup):
     def reduce_scatter_single(self, output: Tensor, tensor: Tensor, opts: Any = None) -> Any:
         """Make a reduce_scatter of one tensor."""
         opts = opts or dist.ReduceScatterOptions()
-        is_even = _is_split(tensor, output, self._size)
+        is_even = calls.is_split(tensor, output, self._size)
         return self._collective(
             self._find(
                 Collective.REDUCESCATTER, output, self._size, op=opts.reduceOp, is_even=is_even
@@ -330,9 +325,9 @@ class TecclProcessGroup(NamedGroup):
 
     def gather(self, output_lists: Any, tensors: Any, opts: Any = None) -> Any:
         """Make a gather to one rank."""
-        own, opts = _one(tensors), opts or dist.GatherOptions()
-        outputs = _lists(output_lists) if output_lists else []
-        is_even = not outputs or _are_parts(outputs, own, self._size)
+        own, opts = calls.one(tensors), opts or dist.GatherOptions()
+        outputs = calls.lists(output_lists) if output_lists else []
+        is_even = not outputs or calls.are_parts(outputs, own, self._size)
         return self._collective(
             self._find(Collective.GATHER, own, self._size, root=opts.rootRank, is_even=is_even),
             lambda: calls.gather(outputs, own, root=opts.rootRank, size=self._size),
@@ -343,9 +338,9 @@ class TecclProcessGroup(NamedGroup):
 
     def scatter(self, outputs: Any, input_lists: Any, opts: Any = None) -> Any:
         """Make a scatter from one rank."""
-        output, opts = _one(outputs), opts or dist.ScatterOptions()
-        inputs = _lists(input_lists) if input_lists else []
-        is_even = not inputs or _are_parts(inputs, output, self._size)
+        output, opts = calls.one(outputs), opts or dist.ScatterOptions()
+        inputs = calls.lists(input_lists) if input_lists else []
+        is_even = not inputs or calls.are_parts(inputs, output, self._size)
         return self._collective(
             self._find(Collective.SCATTER, output, self._size, root=opts.rootRank, is_even=is_even),
             lambda: calls.scatter(output, inputs, root=opts.rootRank, size=self._size),
@@ -381,34 +376,6 @@ class TecclProcessGroup(NamedGroup):
     def abort(self) -> None:
         """End the group at once."""
         self._runner.close_wires()
-
-
-def _is_refusal(reason: BaseException) -> bool:
-    """Whether the inner group does not serve a call, rather than that a rank failed in it."""
-    text = str(reason).lower()
-    return not any(word in text for word in _LOSSES)
-
-
-def _one(tensors: Any) -> Tensor:
-    """Return the tensor of a call that has one, alone or in a list."""
-    return tensors if isinstance(tensors, Tensor) else tensors[0]
-
-
-def _lists(tensors: Any) -> list[Tensor]:
-    """Return the tensors of a call that has several, in a list or in a list of lists."""
-    return list(tensors if isinstance(tensors[0], Tensor) else tensors[0])
-
-
-def _are_parts(tensors: Sequence[Tensor], one: Tensor, size: int) -> bool:
-    """Whether there is a tensor like one for each rank."""
-    return len(tensors) == size and all(
-        t.numel() == one.numel() and t.dtype == one.dtype for t in tensors
-    )
-
-
-def _is_split(whole: Tensor, part: Tensor, size: int) -> bool:
-    """Whether a tensor has a part like another for each rank."""
-    return whole.numel() == part.numel() * size and whole.dtype == part.dtype
 
 
 def _each(
