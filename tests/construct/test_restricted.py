@@ -99,16 +99,26 @@ def test_sums_for_one_gpu_keep_to_buffers(collective: str, buffer: int) -> None:
     assert not verify(result.schedule)
 
 
-def test_sums_for_all_under_a_limit_are_refused() -> None:
+@pytest.mark.parametrize("buffer", [0, 1, 4])
+@pytest.mark.parametrize("topology", ["ring:gpus=5", "dgx1", "dgx-h100"])
+def test_sums_for_all_keep_to_buffers(topology: str, buffer: int) -> None:
+    """In one shot everybody sends its own, and what relays keep is counted."""
+    result = solve(topology, "allreduce", size="64KB", buffer=buffer)
+    assert not verify(result.schedule)
+    assert result.physical_gap >= 0
+
+
+def test_sums_for_all_without_copies_come_in_one_shot() -> None:
+    """Everybody sends its own to everybody, and nothing that was received is sent on."""
+    result = solve("dgx-h100", "allreduce", size="64KB", copy=False)
+    assert not verify(result.schedule)
+    assert result.physical_gap >= 0
+
+
+def test_sums_for_all_through_relays_that_copy_are_refused() -> None:
     """What no construction serves is said in one line; nothing wrong is returned."""
-    with pytest.raises(MethodError, match=r"no construction serves .*drop --buffer"):
-        solve("ring:gpus=3", "allreduce", size="1MB", chunks=1, buffer=1)
-
-
-def test_sums_for_all_without_copies_are_refused() -> None:
-    """Where nothing may be copied, no construction hands one sum to several GPUs."""
-    with pytest.raises(MethodError, match="drop --no-copy"):
-        solve("ring:gpus=3", "allreduce", size="1MB", chunks=1, copy=False)
+    with pytest.raises(MethodError, match=r"no construction serves .*drop --no-copy"):
+        solve("ring:gpus=5", "allreduce", size="1MB", copy=False)
 
 
 @pytest.mark.parametrize("collective", ["reduce", "reducescatter"])

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from teccl.construct.goal import Goal
 from teccl.construct.params import CHUNK_TOLERANCE, OFFER_UNITS, PYTHON_UNITS
-from teccl.construct.schemes import Outlook, outlook, owned, schemes
+from teccl.construct.schemes import Outlook, one_shot, outlook, owned, schemes
 from teccl.construct.staged import Scheme, staged_schedule
 from teccl.demand import Collective
 from teccl.problem import Problem
@@ -29,13 +29,11 @@ class Staged:
 
     def refusal(self, features: Features) -> str | None:
         """Stages sum up what one tenant asks for, in continuous time."""
-        request = features.request
         if features.collectives != {Collective.ALLREDUCE} or features.has_tenants:
             return "not one AllReduce"
         if features.on_grid:
             return "partial sums know no epochs"
-        is_limited = request.buffer is not None or not request.copy
-        return "GPUs keep several sums" if is_limited else None
+        return None
 
     def work(self, features: Features) -> int:
         """Deliver every contribution once."""
@@ -48,7 +46,9 @@ class Staged:
         request = search.request
         problem = request.problem(request.chunks or 1)
         halves = outlook(problem, owned(problem.num_gpus)).expected_ps
-        found = [(outlook(problem, scheme), scheme) for scheme in schemes(problem)]
+        # Whoever passes a sum on keeps or copies it; in one shot GPUs send nothing but their own.
+        chosen = [one_shot(problem.num_gpus)] if _is_limited(search) else schemes(problem)
+        found = [(outlook(problem, scheme), scheme) for scheme in chosen]
         turn = [
             (seen, scheme)
             for seen, scheme in found
@@ -62,6 +62,8 @@ class Staged:
 
 def _climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
     """Offer a scheme with one piece for each share, then twice as many while that is faster."""
+    from teccl.verification import verify
+
     before: int | None = None
     for problem in _problems(search, scheme):
         pieces = -(-len(problem.chunks) // len(scheme.shares))
@@ -81,6 +83,9 @@ def _climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
         search.budget.spend(goal.spent)
         if schedule is None:
             return
+        if _is_limited(search) and verify(schedule):
+            # A relay had to keep or to copy what it passes on.
+            return
         finish = search.offer(schedule)
         yield
         # More pieces are more work; they must gain what that is worth.
@@ -88,6 +93,11 @@ def _climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
         if before is not None and finish + worth * (search.target or 0) >= before:
             return
         before = finish
+
+
+def _is_limited(search: Search) -> bool:
+    """Whether GPUs may not keep or not copy what they pass on."""
+    return search.request.buffer is not None or not search.request.copy
 
 
 def _problems(search: Search, scheme: Scheme) -> Iterator[Problem]:
