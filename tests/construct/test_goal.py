@@ -38,3 +38,8 @@ def test_the_same_again_is_no_more() -> None:
     assert replace(goal, allowance=11).is_more("ring", 4)
     assert replace(goal, target=6).is_more("ring", 4)
     assert goal.is_more("ring", 8)
+
+
+def test_what_was_not_tried_comes_last():
+    """A construction that was too dear before does not go ahead of one that served."""
+    assert goal_after(5).latest("x") < goal_after().latest("x")

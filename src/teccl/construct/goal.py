@@ -48,9 +48,9 @@ class Goal:
         return is_left and finish > self.target * (1 + self.price * work)
 
     def latest(self, name: str) -> int:
-        """What a construction made the last time; zero if it is new."""
+        """What a construction made the last time; never, if it was not worth a try yet."""
         known = self.finishes.get(name)
-        return known[-1] if known else 0
+        return known[-1] if known else NEVER
 
     def is_worth_again(self, name: str, finish: int, work: int) -> bool:
         """Whether a construction is worth so much work: the less, the later it would end at best.
