@@ -12,6 +12,7 @@ from teccl.errors import ScheduleError
 from teccl.orbit.expansion import expand
 from teccl.orbit.files import is_orbit_file, orbit_from_dict, orbit_to_dict
 from teccl.orbit.schedule import OrbitSchedule
+from teccl.schedule.files import schedule_from_dict
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "orbit.schema.json"
 
@@ -111,3 +112,9 @@ def test_the_peer_of_a_rank_is_at_the_end_of_its_link():
                 )
             else:
                 assert s.owner == table.block[chunk]
+
+
+def test_readers_of_listed_sends_say_what_an_orbit_is():
+    """Whoever needs every send names what reads an orbit instead."""
+    with pytest.raises(ScheduleError, match=r"t.json is an orbit.*'teccl verify'"):
+        schedule_from_dict({"format": "teccl-orbit"}, where="t.json")

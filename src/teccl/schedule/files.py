@@ -108,6 +108,11 @@ def schedule_to_dict(schedule: Schedule) -> dict[str, Any]:
 def schedule_from_dict(document: Any, *, where: str = "schedule") -> Schedule:
     """Build a schedule from plain data."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
+        if isinstance(document, dict) and document.get("format") == "teccl-orbit":
+            raise ScheduleError(
+                f"{where} is an orbit, which lists one send of many; "
+                "'teccl verify', 'simulate' and 'export --rank' read it"
+            )
         raise ScheduleError(f"{where} is not a teccl schedule; its 'format' must be {FORMAT!r}")
     version = document.get("schema_version")
     keys = _TOP_KEYS_2 if version == SCHEMA_VERSIONS[1] else _TOP_KEYS
