@@ -134,6 +134,9 @@ def _line(record: Record) -> str:
 def _solve(problem: Problem, folder: Path, *, limit_s: float, more: Record) -> Record:
     problem.write_files(folder)
     call = problem.call(folder) | more
+    if "chunks" in call or call.get("grid"):
+        # There is nothing to choose among.
+        call.pop("chunk_tolerance", None)
     labels = {name: getattr(problem, name) for name in _LABELS}
     labels["options"] = list(problem.options)
     return {**labels, "command": command(call), "limit_s": limit_s, **_run_child(call, limit_s)}
