@@ -115,6 +115,13 @@ def test_the_command_writes_demands_that_solve_takes(tmp_path: Path, monkeypatch
         assert crossing_bytes(schedule) == found["bytes_across_per_node"]
 
 
+def test_more_tokens_than_fit_are_refused() -> None:
+    """A trace that would fill the memory ends in a line, before it does."""
+    routing = Routing(experts=np.zeros((20_001, 1), dtype=np.int8), num_experts=1)
+    with pytest.raises(DemandError, match="at most 20000 tokens"):
+        Traffic.of(routing, np.array([0]), np.arange(10_000))
+
+
 def test_ranks_and_topology_exclude_each_other() -> None:
     """Exactly one of both says where ranks sit."""
     trace = ("demand", "moe", "zipf:tokens=9", "--experts", 4, "--top-k", 2)

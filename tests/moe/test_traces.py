@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,6 +79,67 @@ def test_parquet_is_read_where_pyarrow_is(tmp_path: Path) -> None:
     parquet.write_table(pyarrow.table({"indices": CHOICES.tolist()}), path)
     routing = read_routing(str(path), num_experts=8, top_k=2)
     assert np.array_equal(routing.experts, np.sort(CHOICES, axis=1))
+
+
+@pytest.mark.parametrize(
+    "columns",
+    [
+        {"experts": [[0.5, 1.5]]},
+        {"experts": [["0", "1"]]},
+        {"experts": [[[0, 1], [2, 3]]]},
+        {"experts": [[0, None]]},
+        {"experts": [[0, 1], None]},
+        {"experts": [[0, 1], [2]]},
+        {"experts": [[0, 1]], "layer": [None]},
+        {"experts": [[0, 1]], "layer": ["first"]},
+        {"expert": [3]},
+    ],
+)
+def test_other_parquet_is_refused(columns: dict[str, list[Any]], tmp_path: Path) -> None:
+    """Nothing but lists of whole numbers, all as long as asked for, is taken for choices."""
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    path = tmp_path / "trace.parquet"
+    parquet.write_table(arrow.table(columns), path)
+    with pytest.raises(DemandError, match=r"trace\.parquet"):
+        read_routing(str(path), num_experts=8, top_k=2)
+
+
+@pytest.mark.parametrize("trace", ["tokens.csv", "plain.npy", "lists.jsonl", "zipf:tokens=9"])
+def test_a_layer_of_a_trace_without_layers_is_refused(trace: str, tmp_path: Path) -> None:
+    """What was asked for is not quietly replaced by all there is."""
+    name = trace if ":" in trace else str(write(tmp_path, trace))
+    with pytest.raises(DemandError, match="layer"):
+        read_routing(name, num_experts=8, top_k=2, layer=7)
+
+
+def test_hot_experts_get_three_times_the_mean_unasked() -> None:
+    """The skew that help shows is the one that is drawn."""
+    asked, unasked = (
+        read_routing(f"hot:tokens=99{skew}", num_experts=16, top_k=2).experts
+        for skew in (",skew=3", "")
+    )
+    assert np.array_equal(asked, unasked)
+
+
+def test_steep_likings_are_drawn_quietly() -> None:
+    """Experts that are liked less than floats can tell still come in their order."""
+    loads = read_routing("zipf:tokens=40,exponent=1000", num_experts=8, top_k=2).loads()
+    assert sorted(loads) == [0, 0, 0, 0, 0, 0, 40, 40]
+
+
+@pytest.mark.parametrize(
+    ("trace", "words"),
+    [
+        ("zipf:tokens=5,tokens=6", "tokens appears twice"),
+        ("zipf:tokens=99999999999", "give 1 to 50000000"),
+        ("hot:tokens=5,hot=2,skew=4", "skew of 4; give"),
+    ],
+)
+def test_drawn_traces_say_what_would_fit(trace: str, words: str) -> None:
+    """The remedy names the limit."""
+    with pytest.raises(DemandError, match=words):
+        read_routing(trace, num_experts=8, top_k=2)
 
 
 def test_hot_experts_get_the_share_that_is_asked_for() -> None:

@@ -15,6 +15,8 @@ from teccl.topology import Topology
 
 # A node's GPUs are bits of a mask.
 MAX_PER_NODE = 62
+# Tokens times ranks that fit into memory, a few gigabytes with all that is made of them.
+MAX_CELLS = 200_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,11 @@ class Traffic:
         if np.bincount(node).max() > MAX_PER_NODE:
             raise DemandError(f"a node has more than {MAX_PER_NODE} ranks; use smaller nodes")
         tokens = len(routing)
+        if tokens * num_ranks > MAX_CELLS:
+            raise DemandError(
+                f"{tokens} tokens for {num_ranks} ranks are too many; give at most "
+                f"{MAX_CELLS // num_ranks} tokens"
+            )
         wanted = np.zeros((tokens, num_ranks), dtype=np.int16)
         rows = np.repeat(np.arange(tokens), routing.experts.shape[1])
         np.add.at(wanted, (rows, rank_of_expert[routing.experts.ravel()]), 1)

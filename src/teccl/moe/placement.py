@@ -18,8 +18,8 @@ def place_experts(routing: Routing, num_ranks: int, placement: str = "round-robi
     ----------
     placement
         ``round-robin``, ``balanced`` (most loaded experts first, each to the least loaded rank that
-        has room for it, all ranks holding as many but for one), or a JSON file with a list of
-        ranks, one for each expert.
+        has room, which is for experts over ranks, rounded up), or a JSON file with a list of ranks,
+        one for each expert.
     """
     if num_ranks < 1:
         raise DemandError(f"{num_ranks} ranks hold no expert; give at least one")

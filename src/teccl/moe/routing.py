@@ -10,7 +10,8 @@ from teccl.errors import DemandError
 IntArray = npt.NDArray[np.int64]
 
 MAX_EXPERTS = 100_000
-MAX_TOKENS = 50_000_000
+# Choices that fit into memory, a few gigabytes with all that is made of them.
+MAX_CHOICES = 100_000_000
 # Random numbers that are drawn at a time.
 _BLOCK = 4_000_000
 
@@ -40,7 +41,6 @@ class Routing:
             raise DemandError(
                 f"{experts.shape[1]} experts a token are more than the {self.num_experts} there are"
             )
-        experts = experts.astype(np.int64)
         outside = np.argwhere((experts < 0) | (experts >= self.num_experts))
         if len(outside):
             token, place = outside[0]
@@ -48,7 +48,7 @@ class Routing:
                 f"token {token} goes to expert {experts[token, place]}; experts are 0 to "
                 f"{self.num_experts - 1}, check --experts"
             )
-        ordered = np.sort(experts, axis=1)
+        ordered = np.sort(experts.astype(np.int64), axis=1)
         twice = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
         if len(twice):
             raise DemandError(f"token {twice[0]} goes to one expert twice; name each once")
@@ -71,17 +71,21 @@ def draw_zipf(
     Which expert is liked how much is random too.
     """
     random = np.random.default_rng(seed)
-    liking = random.permutation((1.0 + np.arange(experts)) ** -exponent)
-    return _drawn(random, liking, tokens, experts, top_k)
+    _check_draw(tokens, experts, top_k)
+    liking = random.permutation(-exponent * np.log(1.0 + np.arange(experts)))
+    return _drawn(random, liking, tokens, top_k)
 
 
 def draw_hot(
-    *, tokens: int, experts: int, top_k: int, hot: int = 1, skew: float = 1.0, seed: int = 0
+    *, tokens: int, experts: int, top_k: int, hot: int = 1, skew: float = 3.0, seed: int = 0
 ) -> Routing:
     """Draw choices in which the first experts get several times as many tokens as the mean."""
+    _check_draw(tokens, experts, top_k)
     if not 0 < hot < experts or not 1 <= skew < experts / max(hot, top_k):
         raise DemandError(
-            f"hot {hot} and skew {skew} leave nothing for others; give fewer hot experts, or less"
+            f"{hot} hot experts of {experts} with top {top_k} cannot have a skew of {skew:g}; give "
+            "fewer hot experts, at least one, and a skew from 1 to less than experts over hot or "
+            "top-k, whichever is more"
         )
     random = np.random.default_rng(seed)
     likings = np.ones(experts)
@@ -91,7 +95,7 @@ def draw_hot(
         weight = (low * high) ** 0.5
         likings[:hot] = weight
         low, high = (low, weight) if _skew(likings, hot, top_k) > skew else (weight, high)
-    return _drawn(random, likings, tokens, experts, top_k)
+    return _drawn(random, np.log(likings), tokens, top_k)
 
 
 def _skew(liking: npt.NDArray[np.float64], hot: int, top_k: int) -> float:
@@ -106,22 +110,27 @@ def _skew(liking: npt.NDArray[np.float64], hot: int, top_k: int) -> float:
     return chosen / hot * len(liking) / top_k
 
 
-def _drawn(
-    random: np.random.Generator,
-    liking: npt.NDArray[np.float64],
-    tokens: int,
-    experts: int,
-    top_k: int,
-) -> Routing:
-    """Draw experts without replacement, by weights: the largest of noisy logarithms."""
-    if not 0 < tokens <= MAX_TOKENS or not 0 < experts <= MAX_EXPERTS or not 0 < top_k <= experts:
+def _check_draw(tokens: int, experts: int, top_k: int) -> None:
+    """Refuse numbers of which nothing can be drawn, or more than fits."""
+    if not 0 < experts <= MAX_EXPERTS or not 0 < top_k <= experts:
         raise DemandError(
-            f"{tokens} tokens, {experts} experts and top {top_k} cannot be drawn; give positive "
-            "numbers, and no more choices than experts"
+            f"top {top_k} of {experts} experts cannot be drawn; give positive numbers, and no more "
+            "choices than experts"
         )
+    if not 0 < tokens <= MAX_CHOICES // top_k:
+        raise DemandError(
+            f"{tokens} tokens cannot be drawn; with top {top_k} give 1 to {MAX_CHOICES // top_k}"
+        )
+
+
+def _drawn(
+    random: np.random.Generator, liking: npt.NDArray[np.float64], tokens: int, top_k: int
+) -> Routing:
+    """Draw experts without replacement, by logarithms of weights: the largest with noise."""
+    experts = len(liking)
     rows = max(1, _BLOCK // experts)
     parts = []
     for first in range(0, tokens, rows):
-        noise = random.gumbel(size=(min(rows, tokens - first), experts)) + np.log(liking)
+        noise = random.gumbel(size=(min(rows, tokens - first), experts)) + liking
         parts.append(np.argpartition(-noise, top_k - 1, axis=1)[:, :top_k])
     return Routing(experts=np.concatenate(parts), num_experts=experts)

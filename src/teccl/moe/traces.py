@@ -53,6 +53,8 @@ def read_routing(trace: str, *, num_experts: int, top_k: int, layer: int | None 
         raise DemandError(f"{num_experts} experts, {top_k} a token; give at least one of each")
     name, _, rest = trace.partition(":")
     if name in _DRAWN:
+        if layer is not None:
+            raise DemandError(f"trace {name} is drawn and has no layers; drop --layer")
         return _draw(name, rest, num_experts, top_k)
     path = Path(trace)
     readers = {
@@ -68,10 +70,14 @@ def read_routing(trace: str, *, num_experts: int, top_k: int, layer: int | None 
         raise DemandError(f"trace {trace[:80]!r} has no known form; give one of {known}")
     with files.naming(path, DemandError):
         experts = readers[suffix](path, top_k, layer)
-        if experts.ndim != 2 or experts.shape[1] != top_k:
+        if experts.ndim != 2:
             raise DemandError(
-                f"{path.name}: tokens have {experts.shape[-1] if experts.ndim else 0} experts; "
-                f"--top-k says {top_k}"
+                f"{path.name}: the array has {experts.ndim} dimensions; save tokens by choices, or "
+                "layers by tokens by choices"
+            )
+        if experts.shape[1] != top_k:
+            raise DemandError(
+                f"{path.name}: tokens have {experts.shape[1]} experts; --top-k says {top_k}"
             )
         return Routing(experts=experts, num_experts=num_experts)
 
@@ -84,6 +90,8 @@ def _draw(name: str, text: str, num_experts: int, top_k: int) -> Routing:
         key, _, value = part.partition("=")
         if key not in known:
             raise DemandError(f"trace {name}: unknown key {key[:40]!r}{did_you_mean(key, known)}")
+        if key in given:
+            raise DemandError(f"trace {name}: {key} appears twice; give it once")
         try:
             number = _NUMBERS[key](value)
         except ValueError:
@@ -115,6 +123,7 @@ def _from_csv(path: Path, top_k: int, layer: int | None) -> IntArray:
     ).reshape(-1, 2)
     if header[0] == "layer":
         return _in_groups(table[_of_layer(table[:, 0], layer, path), 1], top_k, path)
+    _check_no_layer(layer, path)
     table = table[np.argsort(table[:, 0], kind="stable")]
     tokens, counts = np.unique(table[:, 0], return_counts=True)
     odd = np.flatnonzero(counts != top_k)
@@ -144,6 +153,12 @@ def _of_layer(layers: IntArray, layer: int | None, path: Path) -> Any:
     if layer is not None and layer not in known:
         raise DemandError(f"{path.name}: has no layer {layer}; it has {known[:8].tolist()}")
     return layers == (layer if layer is not None else layers[:1])
+
+
+def _check_no_layer(layer: int | None, path: Path) -> None:
+    """Refuse to choose a layer of a trace that does not tell them apart."""
+    if layer is not None:
+        raise DemandError(f"{path.name}: does not say which layers there are; drop --layer")
 
 
 def _in_groups(experts: IntArray, top_k: int, path: Path) -> IntArray:
@@ -200,8 +215,11 @@ def _from_numpy(path: Path, top_k: int, layer: int | None) -> IntArray:
         raise DemandError(f"{path.name} holds no whole numbers; save an integer array")
     if found.ndim == 3:
         if layer is None or not 0 <= layer < len(found):
-            raise DemandError(f"{path.name} has {len(found)} layers; choose one with --layer")
-        found = found[layer]
+            raise DemandError(
+                f"{path.name} has layers 0 to {len(found) - 1}; choose one with --layer"
+            )
+        return found[layer]
+    _check_no_layer(layer, path)
     return _in_groups(found, top_k, path) if found.ndim == 1 else found
 
 
@@ -209,7 +227,7 @@ def _from_parquet(path: Path, top_k: int, layer: int | None) -> IntArray:
     """Read a column of lists; `layer` chooses among rows that have a column of that name."""
     try:
         import pyarrow as arrow
-        from pyarrow import parquet
+        from pyarrow import compute, parquet
     except ImportError:
         raise DemandError(
             f"{path.name}: parquet needs pyarrow; pip install pyarrow, or convert to .npy"
@@ -220,18 +238,33 @@ def _from_parquet(path: Path, top_k: int, layer: int | None) -> IntArray:
         table = parquet.read_table(path)
     except (arrow.ArrowException, OSError) as problem:
         raise DemandError(f"{path.name} is no parquet: {str(problem).splitlines()[0]}") from None
-    lists = [f.name for f in table.schema if arrow.types.is_nested(f.type)]
+    lists = [f.name for f in table.schema if _holds_choices(f.type)]
     name = next((known for known in _LIST_COLUMNS if known in lists), lists[0] if lists else None)
     if name is None:
-        raise DemandError(f"{path.name} has no column of lists; name one experts")
+        raise DemandError(f"{path.name} has no column of lists of whole numbers; name one experts")
     if "layer" in table.column_names:
-        layers = np.array(table["layer"].to_pylist(), dtype=np.int64)
-        table = table.filter(_of_layer(layers, layer, path))
-    rows = table[name].to_pylist()
-    odd = next((i for i, r in enumerate(rows) if not isinstance(r, list) or len(r) != top_k), None)
-    if odd is not None:
-        raise DemandError(f"{path.name}: row {odd} of {name} has not the {top_k} of --top-k")
-    try:
-        return np.array(rows, dtype=np.int64).reshape(-1, top_k)
-    except (TypeError, ValueError, OverflowError):
-        raise DemandError(f"{path.name}: {name} holds something else than whole numbers") from None
+        table = table.filter(_of_layer(_whole(table["layer"], "layer", path), layer, path))
+    else:
+        _check_no_layer(layer, path)
+    rows = table[name].combine_chunks()
+    odd = np.flatnonzero(_whole(compute.list_value_length(rows).fill_null(0), name, path) != top_k)
+    if len(odd):
+        raise DemandError(f"{path.name}: row {odd[0]} of {name} has not the {top_k} of --top-k")
+    return _whole(rows.flatten(), name, path).reshape(-1, top_k)
+
+
+def _holds_choices(kind: Any) -> bool:
+    """Whether a column of parquet has lists of whole numbers."""
+    from pyarrow import types
+
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return is_list and types.is_integer(kind.value_type)
+
+
+def _whole(column: Any, name: str, path: Path) -> IntArray:
+    """Whole numbers of a column of parquet, none of which may be missing."""
+    from pyarrow import types
+
+    if not types.is_integer(column.type) or column.null_count:
+        raise DemandError(f"{path.name}: {name} holds something else than whole numbers")
+    return np.asarray(column.to_numpy(zero_copy_only=False))
