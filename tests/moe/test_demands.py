@@ -115,6 +115,19 @@ def test_the_command_writes_demands_that_solve_takes(tmp_path: Path, monkeypatch
         assert crossing_bytes(schedule) == found["bytes_across_per_node"]
 
 
+@pytest.mark.parametrize(
+    "names", [("d.json", "./d.json"), ("d.csv", "c.json"), ("d.json", "c.csv")]
+)
+def test_files_that_solve_could_not_read_are_refused(
+    names: tuple[str, str], tmp_path: Path, monkeypatch
+) -> None:
+    """Two demands do not go into one file, nor into one of another kind; nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    trace = ("demand", "moe", "zipf:tokens=9", "--experts", 4, "--top-k", 2, "--ranks", 4)
+    assert_refused(run(*trace, "-o", names[0], "--combine", names[1]))
+    assert not list(tmp_path.iterdir())
+
+
 def test_more_tokens_than_fit_are_refused() -> None:
     """A trace that would fill the memory ends in a line, before it does."""
     routing = Routing(experts=np.zeros((20_001, 1), dtype=np.int8), num_experts=1)

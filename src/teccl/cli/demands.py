@@ -1,12 +1,18 @@
 """`teccl demand moe`: demand files from the expert choices of tokens."""
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from teccl.cli.groups import new_group
-from teccl.cli.options import JsonOption, QuietOption, flag, option
+from teccl.cli.options import (
+    JsonOption,
+    QuietOption,
+    check_output,
+    check_outputs,
+    flag,
+    option,
+)
 from teccl.cli.studying import path_option
 
 if TYPE_CHECKING:
@@ -81,6 +87,8 @@ def moe(
 
     if experts is None or top_k is None:
         raise DemandError("a trace needs --experts and --top-k; give both")
+    paths = [check_output(name) for name in (output, combine)]
+    check_outputs(*paths)
     node = _nodes(topology, ranks, per_node)
     routing = read_routing(
         trace,
@@ -102,9 +110,9 @@ def moe(
         traffic.dispatch(sizes[0], multicast=not plain),
         traffic.combine(sizes[1], multicast=not plain),
     ]
-    for demand, path in zip(demands, (output, combine), strict=True):
+    for demand, path in zip(demands, paths, strict=True):
         if path is not None:
-            save_demand(demand, Path(path))
+            save_demand(demand, path)
     found = _summary(traffic, len(routing), float(sizes[0]))
     if as_json:
         emit_json(found)

@@ -166,6 +166,14 @@ JsonOption = Annotated[bool, flag("--json", help_text="Print one JSON object.")]
 QuietOption = Annotated[bool, flag("--quiet", "-q", help_text="Print no table and no progress.")]
 
 
+def check_outputs(*paths: Path | None) -> None:
+    """Refuse to write two things into one file."""
+    given = [path.resolve() for path in paths if path is not None]
+    twice = next((path for i, path in enumerate(given) if path in given[:i]), None)
+    if twice is not None:
+        raise UsageError(f"output file {twice.name!r} is named twice; give two files")
+
+
 def check_output(path: str | None, suffixes: tuple[str, ...] = SCHEDULE_SUFFIXES) -> Path | None:
     """Refuse an output file that could not be written, before any work is done for it."""
     if path is None:

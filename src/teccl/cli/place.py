@@ -3,7 +3,15 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from teccl.cli.options import JsonOption, QuietOption, TopologyArgument, choice, option
+from teccl.cli.options import (
+    JsonOption,
+    QuietOption,
+    TopologyArgument,
+    check_output,
+    check_outputs,
+    choice,
+    option,
+)
 from teccl.cli.studying import path_option
 
 if TYPE_CHECKING:
@@ -62,6 +70,9 @@ def place(
         raise DemandError("no groups given; add for example --groups tp=8,dp=16")
     if to not in FORMATS:
         raise DemandError(f"unknown rank file {to[:40]!r}{did_you_mean(to, FORMATS)}")
+    file = check_output(output, ("",))
+    demand_file = check_output(demand_out)
+    check_outputs(file, demand_file)
     further = None if demand is None else load_demand(Path(demand))
     found = place_ranks(
         Topology.parse(topology),
@@ -69,12 +80,12 @@ def place(
         demand=further,
         work=read_whole(work or 100_000, "work", low=0),
     )
-    text = None if output is None else FORMATS[to](found)
-    joint = None if demand_out is None else joint_demand(found, demand=further)
-    if output is not None and text is not None:
-        write_atomically(Path(output), text, DemandError)
-    if demand_out is not None and joint is not None:
-        save_demand(joint, Path(demand_out))
+    text = None if file is None else FORMATS[to](found)
+    joint = None if demand_file is None else joint_demand(found, demand=further)
+    if file is not None and text is not None:
+        write_atomically(file, text, DemandError)
+    if demand_file is not None and joint is not None:
+        save_demand(joint, demand_file)
     if as_json:
         emit_json(_document(found))
     elif not quiet:
