@@ -1,5 +1,7 @@
 """Planner: exchanges from a matrix to a verified schedule."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -113,6 +115,17 @@ def test_no_later_than_direct_sends(name: str) -> None:
     direct = whole.straight()
     assert verify(direct.schedule()) == ()
     assert planner.plan(matrix).finish_ps <= direct.finish
+
+
+@pytest.mark.parametrize("work", [-1, 1.5, "many", True])
+def test_work_that_cannot_be_counted_is_refused(work: Any) -> None:
+    """Neither taken for none nor an error of Python's own."""
+    planner = teccl.Planner("star:gpus=3")
+    matrix = [[0, 9, 9], [9, 0, 9], [9, 9, 0]]
+    with pytest.raises(MethodError, match="not a whole number"):
+        planner.plan(matrix, work=work)
+    with pytest.raises(MethodError, match="not a whole number"):
+        planner.plans(matrix, work=work)
 
 
 def test_more_work_never_gives_a_later_schedule() -> None:

@@ -82,14 +82,14 @@ class Planner:
         DemandError
             If the matrix does not fit, or nothing joins two GPUs.
         MethodError
-            If chunks have several sources, or rates change over time.
+            If chunks have several sources, rates change over time, or work is no number from 0.
         """
-        *_, best = self._drafts(_demand(demand), work)
+        *_, best = self._drafts(_demand(demand), _whole(work))
         return _verified(best)
 
     def plans(self, demand: "Exchange", *, work: int) -> Iterator[Schedule]:
         """Yield verified schedules, each faster than the one before, while work is left."""
-        return map(_verified, self._drafts(_demand(demand), work))
+        return map(_verified, self._drafts(_demand(demand), _whole(work)))
 
     def network(self, *, turned: bool = False) -> Network:
         """Return what is kept of the topology, or of the one with all links turned round."""
@@ -139,6 +139,13 @@ def _demand(demand: "Exchange") -> Demand:
         return demand
     rows = demand.tolist() if isinstance(demand, np.ndarray) else demand
     return Demand.collective("alltoallv", matrix=rows)
+
+
+def _whole(work: int) -> int:
+    """Return work that can be counted."""
+    if not isinstance(work, int | np.integer) or isinstance(work, bool) or work < 0:
+        raise MethodError(f"work {str(work)[:40]!r} is not a whole number; give 0 or more")
+    return int(work)
 
 
 def _verified(draft: Draft) -> Schedule:
