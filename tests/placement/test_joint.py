@@ -29,12 +29,12 @@ def reversed_order(groups: str, traffic: str = "") -> Placement:
 
 def test_every_group_is_a_tenant_by_hand() -> None:
     """Names count groups, ranks are GPUs, weights are priorities, and axes of one rank are none."""
-    found = joint_demand(reversed_order("tp=4,ep=2,dp=1", "ep=alltoall:2MB:0.5"))
+    found = joint_demand(reversed_order("tp=4,ep=2,dp=1", "ep=alltoall:2MB:0.0000001"))
     assert [tenant.name for tenant in found.tenants] == ["tp0", "tp1", "ep0", "ep1", "ep2", "ep3"]
     assert found.tenants[1].ranks == (3, 2, 1, 0)
     assert found.tenants[2].ranks == (7, 3)
     assert found.tenants[2].collective is Collective.ALLTOALL
-    assert found.tenants[2].priority == Fraction(1, 2)
+    assert found.tenants[2].priority == Fraction(1, 10**7)
     assert found.tenants[0].size == 64_000_000
 
 

@@ -59,6 +59,27 @@ def test_twenty_planted_orders_are_found_again(name: str, groups: str, seed: int
     check_planted(name, groups, seed)
 
 
+@pytest.mark.parametrize("name", ["dgx-h100:chassis=2", "ring:gpus=16"])
+def test_planted_pipelines_are_found_again(name: str) -> None:
+    """In a pipeline it counts who comes after whom, not only who is in it."""
+    axes = parse_groups("pp=16")
+    planted = place(teccl.Topology.parse(name), axes)
+    found = place(shuffled(name, 0), axes)
+    assert found.gain > 1.5
+    assert found.finish_s <= 1.02 * planted.finish_s
+
+
+def test_a_demand_tells_ranks_of_one_group_apart() -> None:
+    """Where one group has all ranks, further traffic decides who sits where."""
+    near = np.kron(np.eye(2), np.full((8, 8), 10**8)).astype(int)
+    np.fill_diagonal(near, 0)
+    demand = teccl.Demand.collective("alltoallv", matrix=near.tolist())
+    axes = parse_groups("ep=16", "ep=alltoall:1MB")
+    found = place(shuffled("dgx-h100:chassis=2", 3), axes, demand=demand)
+    hosts = [host for host, _ in seats(found)]
+    assert len(set(hosts[:8])) == len(set(hosts[8:])) == 1
+
+
 def random_case(seed: int) -> tuple[teccl.Topology, str]:
     """A network in random order and groups that fit it."""
     random = np.random.default_rng(seed)
@@ -101,6 +122,8 @@ def test_groups_along_axes_by_hand() -> None:
         ("tp=8", "tp=alreduce:1MB", "did you mean"),
         ("tp=8", "tp=allreduce", "SIZE"),
         ("tp=8", "tp=allreduce:1MB:-1", "positive size and weight"),
+        ("tp=8", "tp=allreduce:1MB:1e-12", "a weight from 1e-09"),
+        ("tp=8", "tp=allreduce:20000000TB", "at most 9007199254740992B"),
     ],
 )
 def test_wrong_groups_are_refused(groups: str, traffic: str, words: str) -> None:
@@ -138,4 +161,7 @@ def test_the_command_prints_and_writes(tmp_path: Path, monkeypatch) -> None:
     assert len(Path("ranks.txt").read_text().splitlines()) == 16
     assert_refused(run("place", "dgx-h100", "-o", "none.txt"))
     assert_refused(run(*arguments, "--to", "slurm", "-o", "none.txt"))
-    assert not Path("none.txt").exists()
+    assert_refused(run(*arguments, "-o", "none.txt", "--demand-out", "./none.txt"))
+    assert_refused(run(*arguments, "-o", "none.json", "--demand-out", "none.json"))
+    assert_refused(run(*arguments, "-o", "none.txt", "--demand-out", "none.csv"))
+    assert [path.name for path in Path().iterdir()] == ["ranks.txt"]

@@ -11,6 +11,11 @@ from teccl._suggest import did_you_mean
 from teccl.errors import DemandError
 from teccl.units import parse_size
 
+# Loads are counted in floats, which are exact up to here.
+MAX_BYTES = 2**53
+# What priorities of tenants may be.
+MIN_WEIGHT, MAX_WEIGHT = 1e-9, 1e9
+
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
@@ -47,6 +52,8 @@ PATTERNS: dict[str, Callable[[int], FloatArray]] = {
     "alltoall": lambda size: _everyone(size, 1.0),
     "sendrecv": _neighbours,
 }
+# Those in which it counts who comes after whom.
+IN_ORDER = frozenset({"sendrecv"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,8 +131,11 @@ def _axis(name: str, size: str, traffic: str | None) -> Axis:
         weight = float(rest[1]) if len(rest) == 2 else 1.0
     except ValueError:
         weight = -1.0
-    if not 0 < weight < 1e9 or num_bytes <= 0:
-        raise DemandError(f"group {name}: {text[:60]!r} needs a positive size and weight")
+    if not MIN_WEIGHT <= weight <= MAX_WEIGHT or not 0 < num_bytes <= MAX_BYTES:
+        raise DemandError(
+            f"group {name}: {text[:60]!r} needs a positive size and weight; give at most "
+            f"{MAX_BYTES}B, and a weight from {MIN_WEIGHT:g} to {MAX_WEIGHT:g}"
+        )
     return Axis(name=name, size=int(size), pattern=pattern, num_bytes=num_bytes, weight=weight)
 
 

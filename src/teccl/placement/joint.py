@@ -38,7 +38,7 @@ def joint_demand(placement: Placement, *, demand: Demand | None = None) -> Deman
 
 def _tenant(axis: Axis, name: str, seats: tuple[int, ...]) -> Tenant:
     """Return the collective of one group."""
-    priority = Fraction(axis.weight).limit_denominator(10**6)
+    priority = Fraction(str(axis.weight))
     if axis.pattern != "sendrecv":
         return Tenant(
             collective=Collective(axis.pattern),

@@ -1,8 +1,9 @@
 """Search: placements that pack groups into near GPUs, improved by exchanging ranks."""
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from itertools import permutations
+from math import prod
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from teccl.demand import Demand
 from teccl.errors import DemandError
 from teccl.exchange import Planner
 from teccl.exchange.network import Network
-from teccl.placement.groups import Axis, FloatArray, IntArray, members, traffic_of
+from teccl.placement.groups import IN_ORDER, Axis, FloatArray, IntArray, members, traffic_of
 from teccl.topology import Topology
 
 # Looks at a placement that exchanges of ranks may take, for each start.
@@ -102,7 +103,7 @@ def place(
     work
         See `teccl.Planner.plan`, for each measured schedule.
     """
-    count = int(np.prod([axis.size for axis in axes]))
+    count = prod(axis.size for axis in axes)
     if count != topology.num_gpus:
         raise DemandError(
             f"groups of {' x '.join(str(axis.size) for axis in axes)} are {count} ranks; "
@@ -125,7 +126,7 @@ def place(
     natural = np.arange(count)
     natural_finish = measure(natural)
     measured = [(natural_finish, 0, natural)]
-    for number, gpu in enumerate(_candidates(costs, axes), start=1):
+    for number, gpu in enumerate(_candidates(costs, axes, is_named=demand is not None), start=1):
         measured.append((measure(gpu), number, gpu))
     finish, _, found = min(measured, key=lambda each: each[:2])
     return Placement(
@@ -139,23 +140,36 @@ def place(
     )
 
 
-def _candidates(costs: Costs, axes: tuple[Axis, ...]) -> list[IntArray]:
-    """List the cheapest packed placements, plain and improved; symmetric ones once."""
+def _candidates(costs: Costs, axes: tuple[Axis, ...], *, is_named: bool) -> list[IntArray]:
+    """List the cheapest packed placements, plain and improved; symmetric ones once.
+
+    A demand names ranks: then no two placements are symmetric.
+    """
+
+    def distinct(placements: list[IntArray]) -> list[IntArray]:
+        keys = [tuple(gpu.tolist()) if is_named else _signature(gpu, axes) for gpu in placements]
+        return list(dict(zip(reversed(keys), reversed(placements), strict=True)).values())
+
     natural = np.arange(len(costs.distance))
     packed = sorted(_packed(costs.distance, axes), key=costs)
-    distinct = {_signature(gpu, axes): gpu for gpu in reversed([natural, *packed])}
-    starts = sorted(distinct.values(), key=costs)[:STARTS]
+    starts = sorted(distinct([natural, *packed]), key=costs)[:STARTS]
     improved = sorted((costs.improved(gpu) for gpu in starts), key=lambda each: each[0])
-    every = {_signature(gpu, axes): gpu for gpu in [*starts, *(gpu for _, gpu in improved)]}
-    return list(every.values())
+    return distinct([*starts, *(gpu for _, gpu in improved)])
 
 
-def _signature(gpu: IntArray, axes: tuple[Axis, ...]) -> tuple[frozenset[frozenset[int]], ...]:
-    """Who is together with whom: placements that agree in this are symmetric and tried once."""
+def _signature(gpu: IntArray, axes: tuple[Axis, ...]) -> Hashable:
+    """Who is with whom, or next to whom: placements that agree in this are symmetric."""
     return tuple(
-        frozenset(frozenset(gpu[group].tolist()) for group in members(axes, i))
-        for i in range(len(axes))
+        frozenset(_together(gpu[group].tolist(), axis) for group in members(axes, i))
+        for i, axis in enumerate(axes)
     )
+
+
+def _together(group: list[int], axis: Axis) -> Hashable:
+    """Return GPUs of a group as it matters to its traffic; neighbours send both ways."""
+    if axis.pattern in IN_ORDER:
+        return tuple(min(group, group[::-1]))
+    return frozenset(group)
 
 
 def _packed(distance: FloatArray, axes: tuple[Axis, ...]) -> Iterator[IntArray]:
@@ -163,7 +177,7 @@ def _packed(distance: FloatArray, axes: tuple[Axis, ...]) -> Iterator[IntArray]:
     for order in permutations(range(len(axes))):
         blocks = [[gpu] for gpu in range(len(distance))]
         for axis in order:
-            blocks = _joined(blocks, axes[axis].size, distance)
+            blocks = _joined(blocks, axes[axis], distance)
         # Coordinates of the packed sequence, the axis packed first varying fastest.
         shape = [axes[axis].size for axis in order][::-1]
         packed = np.array(blocks[0]).reshape(shape)
@@ -171,14 +185,16 @@ def _packed(distance: FloatArray, axes: tuple[Axis, ...]) -> Iterator[IntArray]:
         yield placed.transpose().ravel()
 
 
-def _joined(blocks: list[list[int]], size: int, distance: FloatArray) -> list[list[int]]:
-    """Join each first block that is left with the blocks nearest to it."""
+def _joined(blocks: list[list[int]], axis: Axis, distance: FloatArray) -> list[list[int]]:
+    """Join each first block that is left with the nearest ones: to all so far, or to the last."""
     left, joined = list(blocks), []
     while left:
-        block = left.pop(0)
-        for _ in range(size - 1):
-            near = min(range(len(left)), key=lambda i: distance[np.ix_(block, left[i])].mean())
-            block = block + left.pop(near)
+        block = near_to = left.pop(0)
+        for _ in range(axis.size - 1):
+            away = [distance[np.ix_(near_to, other)].mean() for other in left]
+            found = left.pop(int(np.argmin(away)))
+            block = block + found
+            near_to = found if axis.pattern in IN_ORDER else block
         joined.append(block)
     return joined
 
