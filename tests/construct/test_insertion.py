@@ -12,6 +12,7 @@ from teccl.construct.insertion import estimated_work, inserted_plans, refusal
 from teccl.construct.instance import Instance
 from teccl.construct.plan import Plan
 from teccl.demand import Collective, Demand, Tenant
+from teccl.demand.files import demand_from_dict
 from teccl.problem import SwitchMode
 from teccl.replay import simulate
 from teccl.timegrid import TimeGrid
@@ -137,3 +138,11 @@ def test_branches_of_a_passage_meet_nowhere() -> None:
     instance = make_instance(fabric(), Demand.collective("allgather", size="16MB"), num_chunks=2)
     for plan in inserted_plans(instance, target=0, seed=0, budget=10**7):
         verified(instance, plan)
+
+
+def test_very_many_sizes_are_left_to_others() -> None:
+    """Each size has tables of its own, which must fit into memory."""
+    gpus = 100
+    rows = [[a * gpus + b + 1 if a != b else 0 for b in range(gpus)] for a in range(gpus)]
+    instance = make_instance(f"star:gpus={gpus}", demand_from_dict({"matrix": rows}))
+    assert refusal(instance) is not None

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray, concatenated_ranges
-from teccl.construct.params import STEPS
+from teccl.construct.params import MOST_TIMES, STEPS
 from teccl.construct.plan import Plan
 from teccl.construct.tabulation import FAR, diameter, job_tables, network_tables, rate_steps
 from teccl.construct.turned import is_turnable, turned_instance, turned_plan
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FloatArray = npt.NDArray[np.float64]
 
 # What holding a full resource costs beside time, in each pass after the first.
-PRICES = (0.0, 1.0, 4.0, 0.0, 1.0, 4.0, 0.0)
+PRICES = (*2 * (0.0, 1.0, 4.0), 0.0)
 # Bookings for which there is room on each resource at first.
 FIRST_ROOM = 64
 
@@ -190,6 +190,10 @@ def refusal(instance: Instance) -> str | None:
         return "sums cannot be turned round"
     if problem.buffer is not None and instance.grid is not None:
         return "buffers are limited on a grid"
+    routes, num_nodes = instance.routes, problem.topology.num_nodes
+    times = len(routes) + len(routes.res) + num_nodes**2
+    if instance.grid is None and times * len(problem.chunks.sizes) > MOST_TIMES:
+        return "chunks of very many sizes need tables that would not fit"
     if problem.topology.has_profiles:
         if instance.grid is not None:
             return "rates change on a grid"

@@ -27,6 +27,9 @@ POLISH_PART: Final = 16
 RUN_UNITS: Final = 500
 # Elementary steps of insertion on calendars for a unit.
 STEPS: Final = 25
+# Times of routes and of what they hold, for all sizes of chunks, that tables of insertion may have:
+# about two gigabytes.
+MOST_TIMES: Final = 20 * MILLION
 # Passes over all chunks that ruin and recreate needs, for each of four starts (quality).
 PASSES_EACH: Final = 250
 # Units for each transfer: a greedy run, one through switches, laying it in a tree, laying it as a

@@ -63,8 +63,8 @@ def most_chunks(search: Search) -> int:
     return search.request.max_chunks or max(MANY_CHUNKS, finest(search, MOST_CHUNKS))
 
 
-def finest(search: Search, most: int = MANY_CHUNKS, *, part: int = FINEST) -> int:
-    """Most chunks, a power of two, of which each still takes a `part` of what a hop costs anyway.
+def finest(search: Search, most: int = MANY_CHUNKS) -> int:
+    """Most chunks, a power of two, each of which takes a part of what a hop costs anyway.
 
     With more a pipeline is always a little faster, if only on paper.
     """
@@ -74,5 +74,5 @@ def finest(search: Search, most: int = MANY_CHUNKS, *, part: int = FINEST) -> in
         return search.request.max_chunks
     if not fixed.all():
         return most
-    found = int((part * problem.transmission_ps.max(axis=1) / fixed).max())
+    found = int((FINEST * problem.transmission_ps.max(axis=1) / fixed).max())
     return min(most, 1 << (max(1, found).bit_length() - 1))
