@@ -79,15 +79,22 @@ def read_text(path: Path, error: ErrorType, *, max_bytes: int = MAX_INPUT_BYTES)
 def read_head(path: Path, count: int = 200) -> str:
     """Return the first characters of a text file, unzipped if it is gzip.
 
+    Nothing of what is no file, such as a pipe, or cannot be unzipped: reading it says why.
+
     Raises
     ------
     OSError
-        If there is no such file.
+        If it may not be read.
     """
+    if not path.is_file():
+        return ""
     with path.open("rb") as raw:
         zipped = raw.read(2) == _GZIP_MAGIC
-    with gzip.open(path) if zipped else path.open("rb") as stream:
-        return stream.read(count).decode("utf-8", errors="replace")
+    try:
+        with gzip.open(path) if zipped else path.open("rb") as stream:
+            return stream.read(count).decode("utf-8", errors="replace")
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        return ""
 
 
 def _unzip(raw: bytes, path: Path, error: ErrorType, max_bytes: int) -> bytes:

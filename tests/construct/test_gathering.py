@@ -75,7 +75,7 @@ def test_ways_that_do_not_meet_in_time_are_kept_apart(rates, alphas):
     assert gathered_allreduce(*halves(topology)) is None
     result = teccl.solve(topology, "allreduce", size="1MB")
     assert result.verified
-    assert inputs_per_sum(result.schedule) == {1}
+    assert inputs_per_sum(result.schedule) <= {1}
 
 
 @pytest.mark.parametrize(

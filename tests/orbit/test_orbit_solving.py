@@ -101,3 +101,9 @@ def test_what_is_not_planned_is_refused():
         solve_orbit(parse_fabric("fat-tree:k=4"), "allgather", size="1MB")
     with pytest.raises(TecclError, match="no orbit of chunks"):
         solve_orbit(parse_fabric("ring"), "broadcast", size="1MB")
+
+
+def test_routes_that_would_not_fit_are_refused():
+    """On a very long ring even the routes of one GPU are too many."""
+    with pytest.raises(MethodError, match="100000 gpus have more steps"):
+        solve_orbit(parse_fabric("ring:gpus=100000"), "alltoall", size="1MB")

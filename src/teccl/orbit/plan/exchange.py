@@ -3,12 +3,16 @@
 import numpy as np
 
 from teccl._arrays import IntArray
+from teccl.errors import MethodError
 from teccl.orbit.plan.growing import hops
 from teccl.orbit.plan.ways import Ways
 from teccl.orbit.problem import FabricProblem
 from teccl.orbit.schedule import OrbitSends
 
 _FAR = np.iinfo(np.int64).max // 4
+# Steps of all routes from one GPU, at most as many as the longest has times the GPUs; a step takes
+# a few dozen bytes, some gigabytes in all.
+_MOST_STEPS = 2**26
 
 
 def exchanged(problem: FabricProblem) -> OrbitSends | None:
@@ -55,7 +59,14 @@ def _cheapest(ways: Ways, owner: int) -> tuple[IntArray, IntArray]:
     """
     distance = np.full(ways.target.shape[1], _FAR)
     distance[owner] = 0
+    rounds = 0
     while True:
+        rounds += 1
+        if rounds * len(distance) > _MOST_STEPS:
+            raise MethodError(
+                f"alltoall: routes among {len(distance)} gpus have more steps than fit memory, "
+                "even those of one gpu; use fewer gpus"
+            )
         reached = [_last_steps(ways, way, distance) for way in range(len(ways))]
         shorter = np.minimum(distance, np.min([cost for cost, _ in reached], axis=0))
         if np.array_equal(shorter, distance):
