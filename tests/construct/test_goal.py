@@ -14,9 +14,14 @@ def goal_after(*finishes):
 
 
 def test_a_first_attempt_is_worth_its_work():
-    """Nothing speaks against what was not tried, or only once."""
+    """Nothing speaks against what was not tried."""
     assert goal_after().is_worth_again("x", FINISH, 50)
-    assert goal_after(2 * FINISH).is_worth_again("x", FINISH, 50)
+
+
+def test_a_second_attempt_must_be_cheap():
+    """One attempt tells nothing about how it is with more chunks."""
+    assert goal_after(2 * FINISH).is_worth_again("x", FINISH, 20)
+    assert not goal_after(2 * FINISH).is_worth_again("x", FINISH, 50)
 
 
 def test_what_stays_behind_must_be_cheap():

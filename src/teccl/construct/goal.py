@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from teccl.construct.params import NEVER, RUN_UNITS, VARIANT_GAP
+from teccl.construct.params import NEVER, RUN_UNITS, SECOND_TRY, VARIANT_GAP
 
 
 @dataclass(slots=True, kw_only=True)
@@ -61,6 +61,8 @@ class Goal:
         known = self.finishes.get(name, [])
         limit = max(0, 2 * known[-1] - known[-2]) if len(known) > 1 else 0
         doubts = 1 + max(0.0, limit / max(1, finish) - 1) / VARIANT_GAP
+        if len(known) == 1:
+            doubts = SECOND_TRY
         least = self.target * (1 + self.price * doubts * work)
         return finish > least and self.is_worth(finish, work)
 

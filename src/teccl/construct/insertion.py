@@ -25,7 +25,7 @@ FloatArray = npt.NDArray[np.float64]
 # What holding a full resource costs beside time, in each pass after the first.
 PRICES = (*2 * (0.0, 1.0, 4.0), 0.0)
 # Bookings for which there is room on each resource at first.
-FIRST_ROOM = 64
+FIRST_ROOM = 2
 
 
 class Workshop:

@@ -23,6 +23,8 @@ PATIENCE: Final = {"quick": 0.3, "normal": 0.3, "thorough": 0.0}
 LARGE_PART: Final = 16
 # Part of the budget that goes into one construction of the best counts of chunks (quality).
 POLISH_PART: Final = 16
+# Runs that a second number of chunks must be worth: one number tells nothing about more (quality).
+SECOND_TRY: Final = 4
 # Units of any run, however small.
 RUN_UNITS: Final = 500
 # Elementary steps of insertion on calendars for a unit.
