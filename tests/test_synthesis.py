@@ -118,7 +118,7 @@ def test_max_chunks_limits_what_is_tried():
 def test_symmetry_affords_larger_schedules():
     """Where most of a schedule is copied, more chunks are tried while they are worth it."""
     result = teccl.solve("dgx-h100:chassis=16", "allgather", size="16MB")
-    assert result.num_sends > 50_000
+    assert result.num_sends > 100_000
     assert result.physical_gap <= 0.02
     assert not verify(result.schedule)
 

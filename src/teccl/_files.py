@@ -88,11 +88,12 @@ def read_head(path: Path, count: int = 200) -> str:
     """
     if not path.is_file():
         return ""
-    with path.open("rb") as raw:
-        zipped = raw.read(2) == _GZIP_MAGIC
     try:
-        with gzip.open(path) if zipped else path.open("rb") as stream:
-            return stream.read(count).decode("utf-8", errors="replace")
+        with path.open("rb") as raw:
+            zipped = raw.read(2) == _GZIP_MAGIC
+            raw.seek(0)
+            head = gzip.GzipFile(fileobj=raw).read(count) if zipped else raw.read(count)
+        return head.decode("utf-8", errors="replace")
     except (EOFError, gzip.BadGzipFile, zlib.error):
         return ""
 

@@ -86,10 +86,21 @@ def test_a_run_goes_on_where_it_was(calls: list[Any], tmp_path: Path) -> None:
 
 
 def test_every_call_has_the_keywords_of_the_measured_code(calls: list[Any], tmp_path: Path) -> None:
-    """Chunks that are given leave nothing to choose; threads are handed on, as the command says."""
-    record = go([small()], tmp_path / "results.jsonl", threads=2)[0]
-    assert (calls[0].get("chunk_tolerance"), calls[0]["threads"]) == (None, 2)
-    assert record["command"].endswith("--threads 2")
+    """Chunks are chosen by one rule, threads are handed on, and the command says both."""
+    problem = small(keywords={"size": "1KB"})
+    record = go([problem], tmp_path / "results.jsonl", threads=2)[0]
+    assert (calls[0]["chunk_tolerance"], calls[0]["threads"]) == (0.001, 2)
+    assert record["command"].endswith("--chunk-tolerance 0.001 --threads 2")
+
+
+def test_given_chunks_leave_nothing_to_choose(calls: list[Any], tmp_path: Path) -> None:
+    """A tolerance beside a number of chunks, or on the grid, would be refused."""
+    for number, keywords in enumerate(
+        ({"size": "1KB", "chunks": 1}, {"size": "1KB", "grid": True})
+    ):
+        go([small(keywords=keywords)], tmp_path / f"{number}.jsonl")
+    assert all("chunk_tolerance" not in call for call in calls)
+    assert len(calls) == 2
 
 
 def test_failures_are_solved_again_on_demand(calls: list[Any], tmp_path: Path) -> None:

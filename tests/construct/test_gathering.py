@@ -75,7 +75,8 @@ def test_ways_that_do_not_meet_in_time_are_kept_apart(rates, alphas):
     assert gathered_allreduce(*halves(topology)) is None
     result = teccl.solve(topology, "allreduce", size="1MB")
     assert result.verified
-    assert inputs_per_sum(result.schedule) <= {1}
+    # Where several sums of a chunk are kept, only GPUs add.
+    assert inputs_per_sum(result.schedule) == (set() if result.schedule.sums is not None else {1})
 
 
 @pytest.mark.parametrize(

@@ -38,11 +38,11 @@ def test_what_gains_much_is_tried_again():
 def test_the_same_again_is_no_more() -> None:
     """With as much work as before a construction would do the same, unless the target differs."""
     goal = Goal(target=5, allowance=10)
-    assert goal.is_more("ring", 4)
-    assert not goal.is_more("ring", 4)
-    assert replace(goal, allowance=11).is_more("ring", 4)
-    assert replace(goal, target=6).is_more("ring", 4)
-    assert goal.is_more("ring", 8)
+    assert goal.claims_more("ring", 4)
+    assert not goal.claims_more("ring", 4)
+    assert replace(goal, allowance=11).claims_more("ring", 4)
+    assert replace(goal, target=6).claims_more("ring", 4)
+    assert goal.claims_more("ring", 8)
 
 
 def test_what_was_not_tried_comes_last():

@@ -93,7 +93,7 @@ def test_few_chunks_are_repeated_too() -> None:
     """A limit on chunks makes periods shorter, it does not rule them out."""
     slow = {"c0/gpu0:*": "50%"}
     result = teccl.solve("dgx2", "allreduce", size="256MB", degrade=slow, max_chunks=48)
-    assert result.num_chunks <= 48
+    assert result.num_chunks in (32, 48)
     assert result.physical_gap is not None
     assert result.physical_gap <= 0.03
 

@@ -259,7 +259,7 @@ def test_who_interrupts_the_rounds_gets_a_complete_schedule():
             cancel.cancel()
 
     result = teccl.solve(
-        "internal2:chassis=4",
+        "internal1:chassis=4",
         "allgather",
         size="1MB",
         method="astar",
@@ -269,7 +269,7 @@ def test_who_interrupts_the_rounds_gets_a_complete_schedule():
         cancel=cancel,
     )
     assert len(rounds) == 1
-    assert result.status in (Status.INTERRUPTED, Status.OPTIMAL)
+    assert result.status is Status.INTERRUPTED
     assert result.verified
 
 

@@ -53,7 +53,7 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
         least = earliest.get(True, NEVER)
         if least < NEVER and not tied and not part.is_worth_again(name, least, work):
             continue
-        if not part.is_more(name, instance.problem.num_chunks):
+        if not part.claims_more(name, instance.problem.num_chunks):
             continue
         best[name] = NEVER
         try:

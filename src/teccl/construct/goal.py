@@ -66,8 +66,8 @@ class Goal:
         least = self.target * (1 + self.price * doubts * work)
         return finish > least and self.is_worth(finish, work)
 
-    def is_more(self, name: str, num_chunks: int) -> bool:
-        """Whether a construction may do more than before; with no more it would do the same."""
+    def claims_more(self, name: str, num_chunks: int) -> bool:
+        """Note what a construction may do; whether that is more than it did before."""
         key = name, num_chunks, self.target
         had = self.shares.get(key, -1)
         self.shares[key] = max(had, self.allowance)
