@@ -3,19 +3,24 @@
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.construct.networks import random_problem
 from tests.construct.small import make_instance, verified
 from tests.construct.test_ways import fabric
 
-from teccl.construct.insertion import estimated_work, inserted_plans, refusal
+from teccl.construct.insertion import Workshop, estimated_work, inserted_plans, refusal
 from teccl.construct.instance import Instance
+from teccl.construct.labels import empty_rows
 from teccl.construct.plan import Plan
+from teccl.construct.realise import realise
 from teccl.demand import Collective, Demand, Tenant
 from teccl.demand.files import demand_from_dict
-from teccl.problem import SwitchMode
+from teccl.problem import Problem, SwitchMode
 from teccl.replay import simulate
 from teccl.timegrid import TimeGrid
+from teccl.topology import Topology
+from teccl.verification import verify
 
 # A ring of three whose link from a to b is ten times slower from 5 us on.
 FALLING: dict[str, Any] = {
@@ -146,3 +151,24 @@ def test_very_many_sizes_are_left_to_others() -> None:
     rows = [[a * gpus + b + 1 if a != b else 0 for b in range(gpus)] for a in range(gpus)]
     instance = make_instance(f"star:gpus={gpus}", demand_from_dict({"matrix": rows}))
     assert refusal(instance) is not None
+
+
+def test_ways_of_more_routes_than_there_is_room_for_are_booked_all_the_same() -> None:
+    """Room for routes grows as long as a chunk may pass further GPUs."""
+    problem = Problem(
+        topology=Topology.parse("line:gpus=6"), demand=Demand.collective("alltoall", size="6KB")
+    )
+    shop = Workshop(Instance.build(problem))
+    shop.rows = empty_rows(len(shop.chunk), 1)
+    assert shop.insert(np.arange(len(shop.chunk)))
+    assert verify(realise(shop.instance, shop.plan(), method="construct")) == ()
+
+
+def test_a_pass_ends_when_its_work_is_done() -> None:
+    """Beyond so much work nothing more is inserted."""
+    problem = Problem(
+        topology=Topology.parse("ring:gpus=8"), demand=Demand.collective("alltoall", size="1MB")
+    )
+    shop = Workshop(Instance.build(problem))
+    assert not shop.insert(np.arange(len(shop.chunk)), until=100)
+    assert shop.work < 10_000

@@ -7,6 +7,13 @@ from typing import NamedTuple
 import numpy as np
 
 from teccl.construct.cluster_trees import cluster_tree_plans, cluster_tree_work
+from teccl.construct.compositions import (
+    allreduces_in_turn,
+    halves_in_turn,
+    in_turn_plans,
+    regime_plans,
+    steady,
+)
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicasts import greedy_work, multicast_plans
@@ -48,9 +55,9 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
     for place, construction in enumerate(serving):
         left, work = goal.allowance - goal.spent, construction.work(instance)
         share = max(left // (len(serving) - place), 2 * work)
-        part = replace(goal, allowance=share, spent=0)
-        name = construction.name
         least = earliest.get(True, NEVER)
+        part = replace(goal, allowance=share, spent=0, known=least)
+        name = construction.name
         if least < NEVER and not tied and not part.is_worth_again(name, least, work):
             continue
         if not part.claims_more(name, instance.problem.num_chunks):
@@ -104,13 +111,39 @@ def insertion_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     goal.begin(_tabulation_work(instance))
     budget = STEPS * max(insertion_work(instance), goal.allowance - goal.spent)
     yield from inserted_plans(
-        instance, target=goal.target, seed=goal.seed, budget=budget, spend=spend
+        instance,
+        target=goal.target,
+        seed=goal.seed,
+        budget=budget,
+        is_needed=goal.known == NEVER,
+        spend=spend,
     )
+
+
+def _least_work(instance: Instance) -> int:
+    """Units of the cheapest construction that serves."""
+    return min((c.work(instance) for c in CONSTRUCTIONS if c.serves(instance)), default=0)
+
+
+def _in_turn_work(instance: Instance) -> int:
+    return sum(_least_work(half) for half in halves_in_turn(instance))
+
+
+def _changes_on_grid(instance: Instance) -> bool:
+    """Whether rates change on a grid with switches, so that no route has times of its own."""
+    topology = instance.problem.topology
+    has_switches = topology.num_switches > 0
+    return instance.grid is not None and topology.has_profiles and has_switches
+
+
+def _steady_work(instance: Instance) -> int:
+    return _least_work(steady(instance, 0))
 
 
 def _limits_buffers(instance: Instance) -> bool:
     problem = instance.problem
-    return problem.buffer is not None and not problem.chunks.reduce.any()
+    is_limited = problem.buffer is not None and not problem.chunks.reduce.any()
+    return is_limited and not _changes_on_grid(instance)
 
 
 def _lacks_copies(instance: Instance) -> bool:
@@ -147,9 +180,9 @@ def _allreduces_in_switches(instance: Instance) -> bool:
 
 def _is_free(instance: Instance, *, copies: bool = True) -> bool:
     """Whether nothing limits what waits in GPUs, and what is copied as little as is said."""
-    problem, topology = instance.problem, instance.problem.topology
+    problem = instance.problem
     # On a grid a switch passes data on in an exact epoch, which then depends on when it is sent.
-    in_time = instance.grid is None or not topology.has_profiles or not topology.num_switches
+    in_time = not _changes_on_grid(instance)
     allowed = problem.copy or _only_combines(problem)
     return in_time and problem.buffer is None and allowed == copies
 
@@ -176,4 +209,6 @@ CONSTRUCTIONS = [
     Construction("separate copies", _lacks_copies, routing_work, separate_plans),
     Construction("insertion", _inserts, insertion_work, insertion_plans),
     Construction("no waiting", _limits_buffers, routing_work, rigid_plans),
+    Construction("halves in turn", allreduces_in_turn, _in_turn_work, in_turn_plans),
+    Construction("between changes", _changes_on_grid, _steady_work, regime_plans),
 ]

@@ -27,6 +27,8 @@ class Goal:
         Units so far.
     finishes
         What each construction made, one number of chunks after another.
+    known
+        Finish of the best plan that there is for these chunks.
     shares
         Units that each construction has had for each number of chunks and target.
     """
@@ -37,6 +39,7 @@ class Goal:
     seed: int = 0
     checkpoint: Callable[[], None] = lambda: None
     spent: int = 0
+    known: int = NEVER
     finishes: dict[str, list[int]] = field(default_factory=dict)
     shares: dict[tuple[str, int, int], int] = field(default_factory=dict)
 

@@ -239,16 +239,16 @@ def _way_to(net, table, nodes, rows, job, size, node, way, stamp, work):
 
 
 @inner
-def insert(net, jobs, table, labels, rows, job, blink, random, work):
+def insert(net, jobs, table, labels, rows, job, blink, since, random, work):
     """Insert what is left of a job; whether all who want it are served.
 
     What a job has in `rows` already is booked and stays. With `blink` some ways are overlooked at
-    random.
+    random. Nothing starts before `since`.
     """
     if net.buffer >= 0:
-        return insert_limited(net, jobs, table, labels, rows, job, blink, random, work)
+        return insert_limited(net, jobs, table, labels, rows, job, blink, since, random, work)
     size, nodes = jobs.job[job].size_index, labels.node
-    left = begin_job(net, jobs, labels, rows, job)
+    left = begin_job(net, jobs, labels, rows, job, since)
     # With one destination the search aims at it.
     goal = -1
     if left == 1:
@@ -311,17 +311,27 @@ def remove(net, jobs, table, rows, job):
 
 
 @nb.njit(cache=True, nogil=True)
-def insert_all(net, jobs, table, labels, rows, order, first, more, is_alone, alone, random, work):
+def insert_all(
+    net, jobs, table, labels, rows, order, first, more, is_alone, alone, random, work, until
+):
     """Insert jobs in an order from the first on; returns where it stopped for lack of room.
 
-    The negative of that, less one, where a job cannot be served. With `is_alone` each is taken out
-    again at once, and `alone` says when it ended.
+    Or because so much work was done. The negative of that, less one, where a job cannot be served,
+    or has no room for the routes it takes. With `is_alone` each is taken out again at once, and
+    `alone` says when it ended.
     """
     for k in range(first, len(order)):
         job = order[k]
-        if not has_room(table, more):
+        if not has_room(table, more) or work[0] >= until:
             return k
-        is_served = insert(net, jobs, table, labels, rows, job, False, random, work)
+        is_served = insert(net, jobs, table, labels, rows, job, False, 0, random, work)
+        if net.buffer >= 0 and not is_served:
+            # Whoever has the chunk could not keep it until others were in its way no more.
+            remove(net, jobs, table, rows, job)
+            last = 0
+            for other in order[:k]:
+                last = max(last, rows.end[other].finish)
+            is_served = insert(net, jobs, table, labels, rows, job, False, last, random, work)
         if is_alone:
             alone[job] = rows.end[job].finish
             remove(net, jobs, table, rows, job)

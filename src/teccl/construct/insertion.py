@@ -95,16 +95,16 @@ class Workshop:
         self.rows.end["count"] = 0
         self.rows.end["finish"] = 0
 
-    def insert(self, order: IntArray) -> bool:
-        """Insert jobs in an order; whether all could be served."""
-        return self._insert(order, None)
+    def insert(self, order: IntArray, *, until: int = FAR) -> bool:
+        """Insert jobs in an order; whether all could be served before so much work was done."""
+        return self._insert(order, None, until)
 
     def alone(self) -> IntArray | None:
         """Return when each job would end if it were the only one; None if one cannot be served."""
         alone = np.zeros(len(self.chunk), dtype=np.int64)
-        return alone if self._insert(np.arange(len(alone)), alone) else None
+        return alone if self._insert(np.arange(len(alone)), alone, FAR) else None
 
-    def _insert(self, order: IntArray, alone: IntArray | None) -> bool:
+    def _insert(self, order: IntArray, alone: IntArray | None, until: int) -> bool:
         from teccl.construct.inserting import insert_all
 
         done = 0
@@ -122,10 +122,29 @@ class Workshop:
                 order if alone is None else alone,
                 self.random,
                 self.steps,
+                until,
             )
-            if done < 0 or done == len(order):
-                return done >= 0
-            self.enlarge()
+            if done == len(order) or self.work >= until:
+                return done == len(order)
+            if done >= 0:
+                self.enlarge()
+            elif not self._lengthen():
+                return False
+            done = max(done, -done - 1)
+
+    def _lengthen(self) -> bool:
+        """Make room for more routes of each job; whether any job could need it."""
+        from teccl.construct.labels import empty_rows
+
+        num_jobs, most = self.rows.row.shape
+        # Every GPU receives a chunk once, unless chunks cannot wait.
+        if self.net.buffer >= 0 or most >= self.instance.problem.topology.num_gpus:
+            return False
+        longer = empty_rows(num_jobs, 2 * most)
+        longer.row[:, :most] = self.rows.row
+        longer.end[:] = self.rows.end
+        self.rows = longer
+        return True
 
     def enlarge(self) -> None:
         """Make room for more bookings."""
@@ -209,6 +228,7 @@ def inserted_plans(
     seed: int,
     budget: int,
     single: bool = False,
+    is_needed: bool = True,
     spend: Callable[[int], None] = lambda _: None,
 ) -> Iterator[Plan]:
     """Yield plans made by inserting all chunks in several orders, each better than those before.
@@ -225,6 +245,8 @@ def inserted_plans(
         Elementary steps after which no further pass is begun.
     single
         Whether no GPU may receive a chunk twice, even where chunks cannot wait.
+    is_needed
+        Whether the first pass goes to its end, whatever that takes.
     spend
         Told the elementary steps of each pass.
     """
@@ -237,6 +259,7 @@ def inserted_plans(
             seed=seed,
             budget=budget,
             single=True,
+            is_needed=is_needed,
             spend=spend,
         )
         yield from (turned_plan(instance, plan) for plan in copies)
@@ -249,12 +272,10 @@ def inserted_plans(
     for order, price in _passes(shop, alone, seed):
         shop.set_prices(price)
         shop.clear()
-        is_served = shop.insert(order)
+        is_served = shop.insert(order, until=FAR if is_needed and done == 0 else budget)
         spend(shop.work - done)
         done = shop.work
-        if not is_served:
-            continue
-        if shop.finish < best:
+        if is_served and shop.finish < best:
             best = shop.finish
             yield shop.plan()
         if best <= target or shop.work >= budget:

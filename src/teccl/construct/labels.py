@@ -219,14 +219,17 @@ def hold(nodes, node, time, until):
 
 
 @inner
-def begin_job(net, jobs, labels, rows, job):
-    """Mark who holds and who wants a job and what is booked of it; returns how many want it."""
+def begin_job(net, jobs, labels, rows, job, since):
+    """Mark who holds and who wants a job and what is booked of it; returns how many want it.
+
+    Nobody holds it before `since`.
+    """
     nodes, left = labels.node, 0
     for i in range(jobs.job[job].want, jobs.job[job + 1].want):
         nodes[jobs.want[i]].wanted = 1
         left += 1
     for i in range(jobs.job[job].source, jobs.job[job + 1].source):
-        hold(nodes, jobs.source[i].node, jobs.source[i].ready, NEVER)
+        hold(nodes, jobs.source[i].node, max(since, jobs.source[i].ready), NEVER)
     size = jobs.job[job].size_index
     for i in range(rows.end[job].count):
         row = rows.row[job, i]

@@ -20,6 +20,7 @@ from teccl.construct.labels import (
     open_node,
 )
 from teccl.construct.timetable import (
+    LOOK,
     NEVER,
     add_load,
     book,
@@ -127,6 +128,8 @@ def _extend(net, table, labels, size, at, route, is_movable, goal, work):
     time = nodes[first].arrival
     if count > 0 and is_movable:
         time = labels.path[at, 0].begin
+    # The whole way is timed anew.
+    work[0] += LOOK * count
     arrival = _time_way(net, table, nodes, scratch, count + 1, size, time, is_movable, work)
     key = arrival + spent + ahead
     if arrival == NEVER or key >= nodes[end].key:
@@ -223,14 +226,14 @@ def _farthest(net, jobs, nodes, job):
 
 
 @inner
-def insert_limited(net, jobs, table, labels, rows, job, blink, random, work):
+def insert_limited(net, jobs, table, labels, rows, job, blink, since, random, work):
     """Insert a job that has no rows; whether all who want it are served.
 
     The farthest destination goes first, as all on the way to it are served too; when the search
     varies, sometimes the nearest.
     """
     size, nodes = jobs.job[job].size_index, labels.node
-    left = begin_job(net, jobs, labels, rows, job)
+    left = begin_job(net, jobs, labels, rows, job, since)
     is_near = blink and draw(random, 2) == 0
     while left > 0:
         goal = -1 if is_near else _farthest(net, jobs, nodes, job)

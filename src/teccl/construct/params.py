@@ -92,7 +92,7 @@ PASSES: Final = 6
 # Chunks of an exchange, per GPU, beyond which paths are laid for one source of each orbit only.
 LAID_PER_GPU: Final = 80
 # Units of one pass over all paths beyond which those of one source are laid in batches.
-PASS_WORK: Final = 200 * MILLION
+PASS_WORK: Final = 20 * MILLION
 # How much more than the target the fullest resource may hold for paths without relays to do.
 DIRECT_TOLERANCE: Final = 0.01
 

@@ -6,6 +6,7 @@ from teccl.construct.instance import Instance, IntArray, concatenated_ranges, in
 from teccl.construct.plan import Plan
 from teccl.construct.restricted import place_paths
 from teccl.construct.tasks import Tasks, own_links, replay_tasks, tasks_of_plan
+from teccl.problem import SwitchMode, Transit
 from teccl.schedule import Schedule, send_array
 from teccl.schedule.timing import transmission_from
 
@@ -149,7 +150,7 @@ def _booked(instance: Instance, plan: Plan, method: str) -> Schedule:
     for body in _bodies(tasks, plan):
         hops = [slice(tasks.hop_start[t], tasks.hop_start[t + 1]) for t in body]
         for t, own in zip(body, hops, strict=True):
-            epochs += (tasks.start[t] + tasks.hop_offset[own]).tolist()
+            epochs += _epochs(instance, int(tasks.start[t]), tasks.hop_link[own].tolist())
         links = tuple(link for own in hops for link in tasks.hop_link[own].tolist())
         chunk = int(tasks.chunk[body[0]])
         if plan.path is None:
@@ -160,6 +161,26 @@ def _booked(instance: Instance, plan: Plan, method: str) -> Schedule:
     if instance.grid is not None:
         sends["epoch"] = epochs
     return Schedule(problem=instance.problem, sends=sends, grid=instance.grid, method=method)
+
+
+def _epochs(instance: Instance, start: int, links: list[int]) -> list[int]:
+    """Epochs of a transfer's links, each of which comes after the one that leads to it."""
+    problem, grid = instance.problem, instance.grid
+    if grid is None:
+        return [0] * len(links)
+    topology, found = problem.topology, []
+    at: dict[int, int] = {}
+    for link in links:
+        src, dst = topology.links[link].src, topology.links[link].dst
+        epoch = at.get(src, start)
+        found.append(epoch)
+        if problem.switch is SwitchMode.HYPER_EDGE:
+            at[dst] = epoch
+        elif problem.transit is Transit.CUT_THROUGH:
+            at[dst] = epoch + int(grid.delta[link])
+        else:
+            at[dst] = epoch + grid.kappa_at(link, epoch) + int(grid.delta[link])
+    return found
 
 
 def _bodies(tasks: Tasks, plan: Plan) -> list[list[int]]:

@@ -7,9 +7,10 @@ import numpy as np
 
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray, concatenated_ranges, in_own_time
-from teccl.construct.params import STEEPNESS, WORK_LEFT
+from teccl.construct.params import PATH_UNITS, STEEPNESS, WORK_LEFT
 from teccl.construct.paths import Paths, laid_paths
 from teccl.construct.plan import Plan, single_rows
+from teccl.footprint import num_deliveries
 
 
 def delivery_paths(
@@ -48,7 +49,9 @@ def rigid_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
 
     They keep to any buffer limit, because nothing ever waits.
     """
+    work = PATH_UNITS * num_deliveries(instance.problem)
     for steepness in (STEEPNESS, 0.0):
+        goal.begin(work)
         paths = delivery_paths(
             instance, target=float(max(goal.target, 1)), steepness=steepness, seed=goal.seed
         )

@@ -233,7 +233,7 @@ def improve(
         for k in _order(saved, count, alone, random):
             job = saved.job[k]
             is_served = is_served and insert(
-                net, jobs, table, labels, rows, job, True, random, work
+                net, jobs, table, labels, rows, job, True, 0, random, work
             )
         gained = 0.0
         for k in range(count):

@@ -37,8 +37,7 @@ def reduction_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
 
 def in_network_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield AllReduces whose contributions come together in switches that can add up."""
-    halves = (_half(instance, c) for c in (Collective.REDUCESCATTER, Collective.ALLGATHER))
-    plan = gathered_allreduce(*halves)
+    plan = gathered_allreduce(*halves(instance))
     if plan is not None:
         yield min(listed_plans(instance, plan, goal), key=attrgetter("finish"))
 
@@ -53,7 +52,7 @@ def composed_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
         replace(goal, target=goal.target // 2, allowance=(goal.allowance - goal.spent) // 2)
         for _ in range(2)
     ]
-    scatter, gather = (_half(instance, c) for c in (Collective.REDUCESCATTER, Collective.ALLGATHER))
+    scatter, gather = halves(instance)
     kinds = [(reduction_plans, scatter, parts[0]), (multicast_plans, gather, parts[1])]
     firsts, seconds = side_by_side(lambda kind: list(kind[0](*kind[1:])), kinds)
     goal.spent += sum(part.spent for part in parts)
@@ -61,7 +60,7 @@ def composed_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
         return
     second = min(seconds, key=attrgetter("finish"))
     for first in firsts:
-        plan = _one_after_another(first, second)
+        plan = one_after_another(first, second)
         yield plan
         placed = _replayed(instance, plan)
         if placed is None:
@@ -81,7 +80,7 @@ def _replayed(instance: Instance, plan: Plan) -> Plan | None:
     return None if finish >= NEVER else with_starts(plan, start, finish)
 
 
-def _one_after_another(first: Plan, second: Plan) -> Plan:
+def one_after_another(first: Plan, second: Plan) -> Plan:
     """Return the plan in which a ReduceScatter is followed by an AllGather."""
     rows = np.concatenate([first.rows, second.rows])
     rows[len(first.rows) :, 2] += first.finish
@@ -90,12 +89,16 @@ def _one_after_another(first: Plan, second: Plan) -> Plan:
     return Plan(rows=rows, finish=first.finish + second.finish, reduce=reduce)
 
 
-def _half(instance: Instance, collective: Collective) -> Instance:
-    """Return the instance of one half of an AllReduce, on the same routes."""
-    problem = instance.problem
-    tenants = tuple(replace(t, collective=collective) for t in problem.demand.tenants)
-    half = replace(problem, demand=Demand(tenants=tenants))
-    return Instance.build(half, instance.grid, ways=instance.routes.ways())
+def halves(instance: Instance) -> tuple[Instance, Instance]:
+    """Return the ReduceScatter and the AllGather of an AllReduce, on the same routes."""
+
+    def half(collective: Collective) -> Instance:
+        problem = instance.problem
+        tenants = tuple(replace(t, collective=collective) for t in problem.demand.tenants)
+        part = replace(problem, demand=Demand(tenants=tenants))
+        return Instance.build(part, instance.grid, ways=instance.routes.ways())
+
+    return half(Collective.REDUCESCATTER), half(Collective.ALLGATHER)
 
 
 def _justified(instance: Instance, plan: Plan) -> Iterator[Plan]:

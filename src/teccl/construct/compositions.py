@@ -1,0 +1,93 @@
+"""Compositions: plans made of plans for simpler instances, by whatever constructs those best."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from operator import attrgetter
+
+from teccl.construct.goal import Goal
+from teccl.construct.instance import Instance
+from teccl.construct.params import NEVER
+from teccl.construct.plan import Plan
+from teccl.construct.recreate import exactly_timed
+from teccl.construct.sums import halves, one_after_another
+from teccl.demand import Collective
+from teccl.problem import Problem, SwitchMode
+from teccl.timegrid import TimeGrid
+
+
+def allreduces_in_turn(instance: Instance) -> bool:
+    """Whether buffers have room, in continuous time, for all sums of an AllReduce."""
+    problem = instance.problem
+    sums = all(t.collective is Collective.ALLREDUCE for t in problem.demand.tenants)
+    is_timed = instance.grid is None and not problem.topology.has_profiles
+    has_room = problem.buffer is not None and problem.buffer >= _most_owned(problem)
+    return sums and problem.copy and is_timed and has_room
+
+
+def _most_owned(problem: Problem) -> int:
+    """Most sums that one GPU completes and keeps until they are passed on."""
+    return problem.num_chunks * len(problem.demand.tenants)
+
+
+def halves_in_turn(instance: Instance) -> list[Instance]:
+    """Return both halves, with room in buffers for the sums that each GPU completes."""
+    buffer = (instance.problem.buffer or 0) - _most_owned(instance.problem)
+    return [replace(h, problem=replace(h.problem, buffer=buffer)) for h in halves(instance)]
+
+
+def in_turn_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield AllReduces whose sums are all complete before the first is passed on."""
+    best: list[Plan] = []
+    for half in halves_in_turn(instance):
+        part = replace(goal, target=goal.target // 2, allowance=goal.allowance // 2)
+        plan = _best(half, part, goal)
+        if plan is None:
+            return
+        best.append(exactly_timed(half, plan))
+    yield replace(one_after_another(*best), exact=True)
+
+
+def steady(instance: Instance, epoch: int) -> Instance:
+    """Return the instance with the rates of an epoch, as if they never changed.
+
+    Where they do, every transfer is timed as one way, so that switches do not copy.
+    """
+    assert instance.grid is not None
+    problem, grid = instance.problem, instance.grid
+    links = tuple(
+        replace(link, bandwidth=grid.rate_at(number, epoch), profile=())
+        for number, link in enumerate(problem.topology.links)
+    )
+    switch = SwitchMode.NO_COPY if problem.switch is SwitchMode.COPY else problem.switch
+    still = replace(problem, topology=replace(problem.topology, links=links), switch=switch)
+    epochs = TimeGrid(problem=still, epoch=grid.epoch)
+    return Instance.build(still, epochs, ways=instance.routes.ways())
+
+
+def regime_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield a plan on a grid that ends before rates change, or begins when they did.
+
+    The first pause between two changes that is long enough is taken.
+    """
+    assert instance.grid is not None
+    topology, grid = instance.problem.topology, instance.grid
+    steps = (start for link in topology.links for start, _ in topology.rate_steps(link))
+    begins = sorted({grid.ready_epoch(start) for start in steps})
+    for begin, end in zip(begins, [*begins[1:], NEVER], strict=True):
+        part = replace(goal, target=max(0, goal.target - begin))
+        plan = _best(steady(instance, begin), part, goal)
+        if plan is not None and begin + plan.finish <= end:
+            rows = plan.rows.copy()
+            rows[:, 2] += begin
+            yield replace(plan, rows=rows, finish=begin + plan.finish, shifts=())
+            return
+
+
+def _best(instance: Instance, part: Goal, whole: Goal) -> Plan | None:
+    """Return the best plan of a simpler instance; its work counts for the whole."""
+    from teccl.construct.constructions import construct
+
+    part = replace(part, spent=0, known=NEVER, finishes={}, shares={})
+    plan = min(construct(instance, part), key=attrgetter("finish"), default=None)
+    whole.spent += part.spent
+    return plan
