@@ -8,6 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from tests.verification.helpers import net
 
 import teccl
 from teccl.construct.baselines import BASELINES, build_baseline
@@ -465,3 +466,13 @@ def test_problem_matches_the_request():
         num_chunks=3,
     )
     assert result.chunk_bytes == Fraction(1000, 12)
+
+
+def test_a_small_problem_with_given_chunks_is_closed() -> None:
+    """Where the bound is below the best order of transfers, branching proves that order best."""
+    topology = net("a b c d", "a-b 1 1, b-c 2 1, c-d 1 3, d-a 5 0, a-c 2 0")
+    result = teccl.solve(topology, "alltoall", size="40KB", chunks=1)
+    assert result.status is Status.OPTIMAL
+    assert result.bound is not None
+    assert result.bound.chunk_ps is not None
+    assert result.bound.chunk_ps > result.bound.physical_ps

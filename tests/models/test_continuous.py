@@ -2,9 +2,13 @@
 
 import random
 from fractions import Fraction
+from operator import attrgetter
 
 import pytest
-from tests.construct.small import best_plan, make_instance, verified
+from tests.bounds.clock import Clock
+from tests.bounds.instances import UNIT, random_problem
+from tests.bounds.oracle import Oracle, OutOfTimeError
+from tests.construct.small import best_plan, make_instance, plans, verified
 from tests.construct.test_insertion import last_plan
 
 from teccl.bounds import summarise
@@ -15,6 +19,8 @@ from teccl.problem import Problem
 from teccl.reachability import find_unreachable
 from teccl.replay import simulate
 from teccl.topology import Link, Node, Topology
+
+finish = attrgetter("finish")
 
 
 def random_small(seed: int) -> Instance | None:
@@ -74,6 +80,36 @@ def test_small_problems_are_closed() -> None:
 def test_many_small_problems_are_closed(seed: int) -> None:
     """More of the same."""
     check_random(seed)
+
+
+def undercuts(seed: int) -> bool | None:
+    """Whether an independent program ends before what closing has proven; None if undecided."""
+    problem = random_problem(seed)
+    start = min(plans(Instance.build(problem), target=0, level="quick"), key=finish, default=None)
+    if start is None:
+        return None
+    closed = closed_plan(Instance.build(problem), start, work=5.0, seed=0)
+    if closed is None or closed.bound == 0:
+        return None
+    oracle = Oracle(Clock(problem, UNIT, exact=True), seconds=30.0)
+    try:
+        return oracle.starts(-(-closed.bound // int(UNIT * 10**12)) - 1) is not None
+    except OutOfTimeError:
+        return None
+
+
+def test_no_schedule_ends_before_what_is_proven() -> None:
+    """An independent program, written from the rules alone, finds nothing sooner."""
+    verdicts = [undercuts(seed) for seed in range(60)]
+    assert verdicts.count(False) >= 10
+    assert True not in verdicts
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(1, 41))
+def test_no_schedule_ends_before_what_is_proven_in_batches(number: int) -> None:
+    """More of the same."""
+    assert True not in [undercuts(seed) for seed in range(60 * number, 60 * (number + 1))]
 
 
 def test_joined_passages_are_not_bounded() -> None:

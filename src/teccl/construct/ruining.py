@@ -22,7 +22,7 @@ FloatArray = npt.NDArray[np.float64]
 # Tries to find another neighbour before fewer are taken out.
 _TRIES = 20
 # Elementary steps of taking a job out, or of booking it.
-_BOOK = 100
+_BOOK = 250
 
 
 class Saved(NamedTuple):

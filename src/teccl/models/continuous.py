@@ -194,6 +194,8 @@ class _Program:
         size = int(jobs.job[job].size_index)
         held = jobs.source[jobs.job[job].source : jobs.job[job + 1].source]
         wants = jobs.want[jobs.job[job].want : jobs.job[job + 1].want].tolist()
+        if not wants:
+            return
         head = (held["ready"][:, None] + net.distance[size][held["node"]]).min(axis=0)
         tail = net.distance[size][:, wants].min(axis=1)
         own = dict(zip(held["node"].tolist(), held["ready"].tolist(), strict=True))

@@ -2,6 +2,7 @@
 
 from teccl.synthesis.portfolio import Strategy
 from teccl.synthesis.strategies.baselines import Baselines
+from teccl.synthesis.strategies.closing import Closing
 from teccl.synthesis.strategies.construction import Construction
 from teccl.synthesis.strategies.exact import ExactOnGrid
 from teccl.synthesis.strategies.exchange import Exchange
@@ -35,6 +36,7 @@ PORTFOLIO: list[Strategy] = [
     Periods(),
     Polish(),
     Staged(is_promising=False),
+    Closing(),
     Improvement(),
     ExactOnGrid(),
 ]

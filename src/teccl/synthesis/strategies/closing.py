@@ -1,0 +1,63 @@
+"""Closing: CP-SAT off the grid, which improves or proves the best schedule of a small problem."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from teccl.construct.instance import Instance
+from teccl.construct.plan import Plan
+from teccl.synthesis.features import Features
+from teccl.synthesis.request import Effort
+from teccl.synthesis.search import Search
+
+# Deterministic work of the solver, about a second each; none without a limit (quality).
+CLOSING_WORK = {Effort.QUICK: 0.0, Effort.NORMAL: 10.0, Effort.THOROUGH: 600.0}
+
+
+class Closing:
+    """Hands transfers on routes, with their order on links, to CP-SAT."""
+
+    name = "closing"
+
+    def refusal(self, features: Features) -> str | None:
+        """Close what is left between a schedule and the bound for its chunks."""
+        if features.on_grid:
+            return "epochs are closed by the paper's model"
+        if not features.given_chunks:
+            return "the number of chunks is open"
+        return None if CLOSING_WORK[features.request.effort] else "the effort is quick"
+
+    def work(self, _: Features) -> int:
+        """Cost what the solver's own deterministic work says."""
+        return 0
+
+    def attempts(self, search: Search) -> Iterator[None]:
+        """Improve the best schedule that a construction made, or prove it best."""
+        from teccl.models.continuous import closed_plan
+
+        count = search.request.chunks
+        assert count is not None
+        instance = Instance.build(search.request.problem(count))
+        known = search.incumbents.get(count)
+        start = None if known is None else known.plan or _inserted(instance, search)
+        if known is None or start is None or search.bound is None:
+            return
+        work = CLOSING_WORK[search.request.effort]
+        closed = closed_plan(instance, start, work=work, seed=search.request.seed)
+        if closed is None:
+            return
+        if closed.plan.finish < known.finish_ps:
+            search.offer_plan(instance, closed.plan)
+        if closed.bound > (search.bound.chunk_ps or 0):
+            text = "no order of transfers on links ends sooner, as branching has shown"
+            search.bound = replace(search.bound, chunk_ps=closed.bound, certificate=text)
+        yield
+
+
+def _inserted(instance: Instance, search: Search) -> Plan | None:
+    """Return a plan to begin with where the best schedule was made without one."""
+    from teccl.construct.insertion import inserted_plans, refusal
+
+    if refusal(instance) is not None:
+        return None
+    plans = inserted_plans(instance, target=0, seed=search.request.seed, budget=1)
+    return next(plans, None)
