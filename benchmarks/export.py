@@ -17,8 +17,8 @@ from _table import print_machine, print_table
 
 import teccl
 from teccl.errors import ExportRefused
-from teccl.exporters import export
-from teccl.programs import prove_text
+from teccl.formats.msccl.prove import prove_text
+from teccl.formats.writing import export
 from teccl.schedule import Schedule
 
 TOPOLOGIES = (

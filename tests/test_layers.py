@@ -12,13 +12,11 @@ import teccl
 ROOT = Path(teccl.__file__).parent
 # Lowest first. A module may import its own layer and those before it.
 LAYERS = [
-    {"errors", "_arrays", "_collect", "_graphs", "_numba", "_parallel", "_suggest", "_version"},
+    {"errors", "_arrays", "_collect", "_graphs", "_moved", "_numba", "_parallel", "_suggest"},
     {"linear_model"},
     {"units"},
     {"_files"},
     {"_foreign"},
-    {"programs"},
-    {"plans"},
     {"topology"},
     {"demand"},
     {"problem"},
@@ -50,7 +48,7 @@ LAYERS = [
     {"solvers"},
     {"models"},
     {"synthesis"},
-    {"exporters", "importers", "formats"},
+    {"formats"},
     {"runtime", "simulators"},
     {"rounds"},
     {"nccl"},

@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from teccl import _moved
+
 __version__ = "0.1.0"
 
 # Public names and the module each lives in. They load on first use, so that `import teccl`
@@ -29,9 +31,9 @@ _PUBLIC = {
     "UnitError": "teccl.errors",
     "VerificationError": "teccl.errors",
     "Planner": "teccl.exchange",
-    "export": "teccl.exporters",
-    "ImportedSchedule": "teccl.importers",
-    "import_schedule": "teccl.importers",
+    "export": "teccl.formats.writing",
+    "ImportedSchedule": "teccl.formats.reading",
+    "import_schedule": "teccl.formats.reading",
     "Problem": "teccl.problem",
     "CancelToken": "teccl.progress",
     "Progress": "teccl.progress",
@@ -56,12 +58,14 @@ _PUBLIC = {
     "Link": "teccl.topology",
     "Node": "teccl.topology",
     "Topology": "teccl.topology",
-    "Imported": "teccl.topology.importers",
-    "import_topology": "teccl.topology.importers",
+    "Imported": "teccl.formats.reading",
+    "import_topology": "teccl.formats.reading",
     "Violation": "teccl.verification",
     "ViolationKind": "teccl.verification",
     "verify": "teccl.verification",
 }
+
+_moved.install()
 
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604, all of them are strings
 
@@ -87,9 +91,11 @@ if TYPE_CHECKING:
     from teccl.errors import UnitError as UnitError
     from teccl.errors import VerificationError as VerificationError
     from teccl.exchange import Planner as Planner
-    from teccl.exporters import export as export
-    from teccl.importers import ImportedSchedule as ImportedSchedule
-    from teccl.importers import import_schedule as import_schedule
+    from teccl.formats.reading import Imported as Imported
+    from teccl.formats.reading import ImportedSchedule as ImportedSchedule
+    from teccl.formats.reading import import_schedule as import_schedule
+    from teccl.formats.reading import import_topology as import_topology
+    from teccl.formats.writing import export as export
     from teccl.problem import Problem as Problem
     from teccl.progress import CancelToken as CancelToken
     from teccl.progress import Progress as Progress
@@ -114,8 +120,6 @@ if TYPE_CHECKING:
     from teccl.topology import Link as Link
     from teccl.topology import Node as Node
     from teccl.topology import Topology as Topology
-    from teccl.topology.importers import Imported as Imported
-    from teccl.topology.importers import import_topology as import_topology
     from teccl.verification import Violation as Violation
     from teccl.verification import ViolationKind as ViolationKind
     from teccl.verification import verify as verify

@@ -35,8 +35,8 @@ def txt2bin(arguments):
 
 def loggopsim(arguments):
     """Execute a file and print the latest finish, as batch mode does."""
-    from teccl.formats.goal.operations import parse
     from teccl.formats.goal.prove import Parameters, finish_time
+    from teccl.formats.goal.prove.goal_program import parse
 
     assert arguments[-1] == "-b"
     options = dict(zip(arguments[:-1:2], arguments[1:-1:2], strict=True))
@@ -49,7 +49,7 @@ def astrasim(arguments):
     """Execute the traces that the files name on the network that they describe."""
     from fractions import Fraction
 
-    from tests.exporters.chakra_executor import Execution, Network, read
+    from tests.formats.chakra.chakra_executor import Execution, Network, read
 
     given = dict(argument.removeprefix("--").split("=", 1) for argument in arguments)
     text = Path(given["network-configuration"]).read_text()

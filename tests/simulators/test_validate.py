@@ -4,7 +4,7 @@ import json
 
 import pytest
 from tests.cli.helpers import assert_refused, run
-from tests.exporters.schedules import solved
+from tests.formats.schedules import solved
 from tests.simulators.stand_ins import install
 from tests.verification.partial import one_shot
 

@@ -76,7 +76,7 @@ def test_solve_watch_and_look(page: Any, tmp_path: Path) -> None:
 
 def test_xml_is_downloaded(page: Any, tmp_path: Path) -> None:
     """The MSCCL file that the button gives is XML."""
-    pytest.importorskip("teccl.exporters.msccl")
+    pytest.importorskip("teccl.formats.msccl.write")
     solve(page, "ring", collective="allgather", size="1MB", method="ring", chunks="1")
     page.locator("#result").wait_for()
     with page.expect_download() as download:

@@ -146,7 +146,7 @@ def test_a_job_leads_to_schedule_and_report(server: Server, tmp_path: Path) -> N
 
 def test_xml_is_exported(server: Server) -> None:
     """The MSCCL export is XML of the collective."""
-    pytest.importorskip("teccl.exporters.msccl")
+    pytest.importorskip("teccl.formats.msccl.write")
     with server.client() as client:
         job = wait_for(client, post_job(client, RING)["id"])
         answer = client.get(f"/api/jobs/{job['id']}/export/msccl")

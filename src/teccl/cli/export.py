@@ -16,12 +16,12 @@ from teccl.cli.options import (
     option,
     output_option,
 )
-from teccl.exporters import TARGETS
+from teccl.formats.registry import formats_that
 
 if TYPE_CHECKING:
-    from teccl.exporters import Export
+    from teccl.formats.writing import Export
 
-TARGET_NAMES = tuple(TARGETS)
+TARGET_NAMES = tuple(formats_that("writes"))
 # The library knows these too; they stand here so that help and completion need not load it.
 DTYPES = (
     "int8",
@@ -36,8 +36,6 @@ DTYPES = (
     "bfloat16",
 )
 PROTOCOLS = ("Simple", "LL", "LL128")
-# Targets that are made and proven by compiled code.
-_COMPILED = ("msccl", "rccl")
 _PROGRAM = "Programs for GPU runtimes"
 
 
@@ -94,9 +92,9 @@ def export(  # noqa: PLR0917, the command line gives names
     from teccl.cli.orbits import export_rank
     from teccl.cli.output import emit, emit_json
     from teccl.cli.startup import load_numba_alone
-    from teccl.exporters import export as export_schedule
-    from teccl.exporters import find_target
-    from teccl.exporters.model import ExportOptions
+    from teccl.formats.shared.exports import ExportOptions
+    from teccl.formats.writing import export as export_schedule
+    from teccl.formats.writing import find_target
     from teccl.orbit.files import is_orbit_file
     from teccl.schedule import Schedule
 
@@ -108,11 +106,11 @@ def export(  # noqa: PLR0917, the command line gives names
     if rank is not None:
         raise UsageError("--rank is for orbit files; this one lists all sends, so drop it")
     if to is None:
-        raise UsageError(f"missing --to; give one of {', '.join(TARGETS)}")
+        raise UsageError(f"missing --to; give one of {', '.join(TARGET_NAMES)}")
     target = find_target(to, ExportOptions())
     path = check_output(output, target.suffixes)
     schedule = Schedule.load(file)
-    if to in _COMPILED:
+    if target.compiled:
         load_numba_alone()
     made = export_schedule(
         schedule,

@@ -14,14 +14,14 @@ from teccl.cli.options import (
     option,
     output_option,
 )
+from teccl.formats.registry import formats_that
 
-# The library knows these too; they stand here so that help and completion need not load it.
-TOPOLOGY_FORMATS = ("nccl", "nvidia-smi", "te-ccl", "taccl", "msccl-tools")
-SCHEDULE_FORMATS = ("te-ccl", "msccl", "goal")
+TOPOLOGY_FORMATS = tuple(formats_that("reads_topology"))
+SCHEDULE_FORMATS = tuple(formats_that("reads"))
 TOPOLOGY_SUFFIXES = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
 
 if TYPE_CHECKING:
-    from teccl.importers import ImportedSchedule
+    from teccl.formats.reading import ImportedSchedule
     from teccl.verification import Violation
 
 _INSIDE = "Inside a machine"
@@ -85,8 +85,8 @@ def import_topology(  # noqa: PLR0917, the command line gives names
 ) -> None:
     """Make a topology from another tool's file, and say what was assumed."""
     from teccl.cli.output import emit, emit_json
+    from teccl.formats.reading import import_topology as read_topology
     from teccl.topology.files import topology_to_dict
-    from teccl.topology.importers import import_topology as read_topology
 
     path = check_output(output, TOPOLOGY_SUFFIXES)
     imported = read_topology(
@@ -138,7 +138,7 @@ def import_schedule(  # noqa: PLR0917, the command line gives names
 ) -> None:
     """Make a schedule from another tool's file, to verify, simulate and view it."""
     from teccl.cli.output import emit, emit_json
-    from teccl.importers import import_schedule as read_schedule
+    from teccl.formats.reading import import_schedule as read_schedule
     from teccl.verification import verify
 
     path = check_output(output)

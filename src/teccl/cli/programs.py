@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from teccl.cli.errors import CommandFailed, ExitCode
 
 if TYPE_CHECKING:
-    from teccl.programs import Finding, Proof
+    from teccl.formats.msccl.prove import Finding, Proof
 
 MAX_ROWS = 20
 
@@ -23,7 +23,7 @@ def verify_program(file: str, runtime: str | None, *, as_json: bool, quiet: bool
     from teccl.cli.output import emit, emit_json
     from teccl.cli.startup import load_numba_alone
     from teccl.errors import ProgramError
-    from teccl.programs import prove_text
+    from teccl.formats.msccl.prove import prove_text
 
     path = Path(file)
     with naming(path, ProgramError), collection_paused():

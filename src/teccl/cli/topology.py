@@ -18,17 +18,14 @@ from teccl.cli.options import (
     flag,
     output_option,
 )
-from teccl.exporters.topologies import (
-    TOPOLOGY_TARGETS,
-    export_topology,
-    find_topology_target,
-)
+from teccl.formats.registry import formats_that
 
 if TYPE_CHECKING:
     from teccl.topology import Topology
     from teccl.topology.summary import LinkClass, TopologySummary
 
 TOPOLOGY_SUFFIXES = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
+TARGET_NAMES = tuple(formats_that("writes_topology"))
 DRAWING_SUFFIXES = (".svg", ".dot")
 # Rows of a table that a person still reads; --all shows the rest.
 MAX_ROWS = 40
@@ -126,7 +123,7 @@ def export(
     topology: TopologyArgument,
     to: Annotated[
         str | None,
-        choice("--to", tuple(TOPOLOGY_TARGETS), "Target", "Which simulator, required"),
+        choice("--to", TARGET_NAMES, "Target", "Which simulator, required"),
     ] = None,
     output: Annotated[
         str | None, output_option("The file to write; without it nothing is written.")
@@ -137,10 +134,11 @@ def export(
     """Turn a topology into a file of a simulator."""
     from teccl.cli.export import export_document, export_text
     from teccl.cli.output import emit, emit_json
+    from teccl.formats.writing import export_topology, find_topology_target
     from teccl.topology import Topology
 
     if to is None:
-        raise UsageError(f"missing --to; give one of {', '.join(TOPOLOGY_TARGETS)}")
+        raise UsageError(f"missing --to; give one of {', '.join(TARGET_NAMES)}")
     path = check_output(output, find_topology_target(to).suffixes)
     made = export_topology(Topology.parse(topology), to=to, path=path)
     if as_json:

@@ -10,9 +10,9 @@ from math import lcm
 from pathlib import Path
 
 from teccl.errors import SimulationFailed
-from teccl.exporters.chakra import make_traces, trace_files
-from teccl.exporters.hops import gpu_sends, not_expressed
 from teccl.formats.astra_sim.write import Scale, configure
+from teccl.formats.chakra.write import make_traces, trace_files
+from teccl.formats.shared.gpu_sends import gpu_sends, not_expressed
 from teccl.problem import Transit
 from teccl.schedule import Schedule
 from teccl.schedule.timing import send_times

@@ -15,7 +15,8 @@ from typing import Any
 from teccl import __version__
 from teccl import _files as files
 from teccl.errors import ExportError, ExportRefused, InputError
-from teccl.exporters import TARGETS, export
+from teccl.formats.registry import formats_that
+from teccl.formats.writing import export
 from teccl.nccl import model_of
 from teccl.replay import simulate
 from teccl.result import Result
@@ -139,13 +140,14 @@ def write_plan(
     folder
         Where to write; made if need be.
     targets
-        Names of `teccl.exporters.TARGETS`.
+        Names of formats that `teccl export` knows.
     place
         Where schedules are made again with fewer chunks if a target refuses the best one.
     """
+    known = formats_that("writes")
     for target in targets:
-        if target not in TARGETS:
-            raise ExportError(f"unknown target {target[:40]!r}; give some of {', '.join(TARGETS)}")
+        if target not in known:
+            raise ExportError(f"unknown target {target[:40]!r}; give some of {', '.join(known)}")
     where = Path(folder)
     ranges = size_ranges(sweep.results)
     with replace(place or Workplace(), jobs=1, dask=None, mpi=False).opened() as bench:
@@ -198,9 +200,11 @@ def _export(
     sizes: SizeRange, target: str, stem: Path, *, bench: Bench, sweep: Sweep
 ) -> dict[str, Any]:
     """Export a range's schedule, or the best one with few enough chunks for the target."""
-    kind = TARGETS[target]
+    kind = formats_that("writes")[target]
     ranged = {"min_bytes": sizes.min_bytes, "max_bytes": sizes.max_bytes}
-    limits: dict[str, Any] = {name: value for name, value in ranged.items() if name in kind.options}
+    limits: dict[str, Any] = {
+        name: value for name, value in ranged.items() if name in kind.write_options
+    }
     path = stem.with_name(f"{stem.name}.{target}{kind.suffixes[0]}")
     reason = ""
     for result in _shorter(sizes.result, bench, sweep):

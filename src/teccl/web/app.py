@@ -118,7 +118,7 @@ class Pages:
 
     async def options(self, _: Request) -> Response:
         """Return what there is to choose from."""
-        from teccl.exporters import TARGETS
+        from teccl.formats.registry import formats_that
         from teccl.synthesis import METHODS
         from teccl.topology.presets import list_presets
 
@@ -126,7 +126,7 @@ class Pages:
             {"name": p.name, "summary": p.summary, "parameters": dict(p.parameters)}
             for p in list_presets().values()
         ]
-        targets = [{"name": name, "summary": t.summary} for name, t in TARGETS.items()]
+        targets = [{"name": n, "summary": t.writes} for n, t in formats_that("writes").items()]
         return JSONResponse(
             {
                 "presets": presets,
@@ -310,12 +310,14 @@ def _label(job: Job) -> str:
 
 def _exported(job: Job, target: str) -> tuple[str, bytes]:
     """Return name and content of an export."""
-    from teccl.exporters import TARGETS, export
+    from teccl.formats.registry import formats_that
+    from teccl.formats.writing import export
     from teccl.schedule import Schedule
 
-    if target not in TARGETS:
-        raise InputError(f"no export {target[:40]!r}; choose {', '.join(TARGETS)}")
-    name = f"schedule{TARGETS[target].suffixes[0]}"
+    known = formats_that("writes")
+    if target not in known:
+        raise InputError(f"no export {target[:40]!r}; choose {', '.join(known)}")
+    name = f"schedule{known[target].suffixes[0]}"
     with TemporaryDirectory(dir=job.order.folder) as folder:
         path = Path(folder) / name
         export(Schedule.load(job.schedule_path), to=target, path=path)

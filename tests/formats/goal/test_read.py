@@ -4,15 +4,15 @@ from fractions import Fraction
 
 import pytest
 from tests.cli.helpers import assert_refused, run
-from tests.exporters.schedules import solved
-from tests.exporters.test_partial_sums import both_kinds
 from tests.formats.goal.test_write import COLLECTIVES, FULL
+from tests.formats.msccl.write.test_lowered_sums import both_kinds
+from tests.formats.schedules import solved
 from tests.verification.partial import one_shot, packed
 
 import teccl
 from teccl.errors import ScheduleError
-from teccl.exporters import export
-from teccl.importers import import_schedule
+from teccl.formats.reading import import_schedule
+from teccl.formats.writing import export
 from teccl.topology import Link, Node, Topology
 
 

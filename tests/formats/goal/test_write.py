@@ -4,15 +4,15 @@ import re
 
 import pytest
 from tests.cli.helpers import assert_refused, run
-from tests.exporters.schedules import solved
+from tests.formats.schedules import solved
 
 import teccl
 from teccl import Demand, Problem, Topology
 from teccl.errors import ExportRefused
-from teccl.exporters import export
-from teccl.formats.goal.operations import parse
 from teccl.formats.goal.prove import Parameters, finish_time
+from teccl.formats.goal.prove.goal_program import parse
 from teccl.formats.goal.write import to_goal
+from teccl.formats.writing import export
 from teccl.schedule import Schedule, send_array
 
 COLLECTIVES = ("allgather", "alltoall", "reducescatter", "allreduce")

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from teccl.demand import Collective
-from teccl.exporters import chakra_messages as messages
-from teccl.exporters.model import Export, OutputFile
+from teccl.formats.shared import chakra_messages as messages
+from teccl.formats.shared.exports import Export, OutputFile
 from teccl.schedule import Schedule
 from teccl.topology import Topology
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from teccl.errors import ExportError
-from teccl.exporters.model import Export, OutputFile
+from teccl.formats.shared.exports import Export, OutputFile
 from teccl.topology import Link, Topology
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from teccl.errors import ExportError
-from teccl.exporters.model import Export, OutputFile
+from teccl.formats.shared.exports import Export, OutputFile
 from teccl.topology import Link, Topology
 from teccl.units import format_bandwidth, format_duration
 

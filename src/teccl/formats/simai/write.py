@@ -4,8 +4,8 @@ from collections import Counter
 from pathlib import Path
 
 from teccl.errors import ExportError
-from teccl.exporters.model import Export, OutputFile
 from teccl.formats.ns3.write import numbered, text_of, wires
+from teccl.formats.shared.exports import Export, OutputFile
 from teccl.topology import Topology
 
 

@@ -1,0 +1,1 @@
+"""Chakra: execution traces that ASTRA-sim runs."""

@@ -1,0 +1,1 @@
+"""MSCCL: programs that the interpreter in the NCCL fork runs."""

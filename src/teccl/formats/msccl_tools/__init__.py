@@ -1,0 +1,1 @@
+"""msccl-tools: topologies as link matrices."""

@@ -1,0 +1,1 @@
+"""NCCL: dumps of the topology that the library found."""

@@ -1,0 +1,1 @@
+"""nvidia-smi: the matrix that `nvidia-smi topo -m` prints."""

@@ -1,0 +1,1 @@
+"""Perfetto: timelines to look at in a browser."""

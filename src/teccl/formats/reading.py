@@ -1,0 +1,112 @@
+"""Schedules and topologies out of other tools' files: `import_schedule` and `import_topology`.
+
+No foreign format says all that a schedule or a topology needs, so that both come with sentences on
+what was assumed.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from teccl import _files as files
+from teccl._suggest import did_you_mean
+from teccl.errors import InputError, ScheduleError, TopologyError
+from teccl.formats.registry import formats_that
+from teccl.formats.shared.imports import Imported, option_name, parse_options
+from teccl.schedule import Schedule
+from teccl.topology import Topology
+from teccl.units import Quantity, parse_size
+
+__all__ = ["Imported", "ImportedSchedule", "import_schedule", "import_topology"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportedSchedule:
+    """A schedule made from another tool's file.
+
+    Parameters
+    ----------
+    schedule
+        The transfers of the file at the earliest times that keep their order. It is not verified:
+        whether the file does what it should is what one imports it to find out.
+    notes
+        One sentence for each thing that was assumed or changed.
+    """
+
+    schedule: Schedule
+    notes: tuple[str, ...]
+
+
+def import_schedule(
+    path: str | Path, format: str, *, topology: "Topology | str | Path", size: Quantity
+) -> ImportedSchedule:
+    """Read another tool's schedule.
+
+    Parameters
+    ----------
+    path
+        The file.
+    format
+        One of those that `teccl import` lists.
+    topology
+        The network it was made for; foreign files do not hold it.
+    size
+        Bytes of the collective as nccl-tests counts them, which they do not hold either.
+
+    Raises
+    ------
+    ScheduleError
+        If the format is unknown, or the file is damaged or does not fit the topology.
+    """
+    known = formats_that("reads")
+    if format not in known:
+        raise ScheduleError(f"unknown format {files.shown(format)}{did_you_mean(format, known)}")
+    network = Topology.parse(topology)
+    amount = parse_size(size)
+    if amount <= 0:
+        raise ScheduleError(f"size {files.shown(size)} is not positive; give for example 1MB")
+    path = Path(path)
+    notes: list[str] = []
+    reader = known[format].function("read", "read_schedule")
+    try:
+        schedule = reader(path, network, amount, notes)
+    except InputError as problem:
+        text = str(problem)
+        raise ScheduleError(text if str(path) in text else f"{path}: {text}") from None
+    assert isinstance(schedule, Schedule)
+    return ImportedSchedule(schedule=schedule, notes=tuple(notes))
+
+
+def import_topology(path: str | Path, format: str, **options: Quantity | None) -> Imported:
+    """Read another tool's topology file.
+
+    Parameters
+    ----------
+    path
+        The file.
+    format
+        One of those that `teccl topology import` lists.
+    options
+        What the file cannot say, by the names of `ImportOptions`, as texts with units.
+
+    Raises
+    ------
+    TopologyError
+        If the format is unknown or does not take an option, or the file is wrong.
+    """
+    known = formats_that("reads_topology")
+    if format not in known:
+        raise TopologyError(f"unknown format {files.shown(format)}{did_you_mean(format, known)}")
+    read_options = parse_options(options)
+    taken = known[format].topology_options
+    for key in read_options.given():
+        if key not in taken:
+            takes = ", ".join(option_name(name) for name in taken)
+            raise TopologyError(
+                f"format {format} has no use for {option_name(key)}; it takes {takes}"
+            )
+    path = Path(path)
+    reader = known[format].function("read", "read_topology")
+    with files.naming(path, TopologyError):
+        imported = reader(path, read_options)
+    assert isinstance(imported, Imported)
+    return imported

@@ -1,0 +1,1 @@
+"""TACCL: topologies with their costs."""

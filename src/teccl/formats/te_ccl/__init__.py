@@ -1,0 +1,1 @@
+"""TE-CCL: the authors' inputs and outputs."""
