@@ -569,3 +569,26 @@ def test_documented_counts_hold():
         topology = build_preset(spec)
         counts = [topology.num_gpus, topology.num_switches, topology.num_links]
         assert counts == [int(number) for number in numbers], spec
+
+
+def test_a_new_preset_is_one_function_and_one_entry(monkeypatch):
+    """Its parameters, their kinds and its summary are read from the function."""
+
+    def toy(gpus: int = 2, wide: bool = False, bandwidth: str = "1GB/s") -> Topology:
+        """A ring for a test."""
+        rate = "2GB/s" if wide else bandwidth
+        return build_preset(f"ring:gpus={gpus},bandwidth={rate}")
+
+    monkeypatch.setitem(PRESETS, "toy", toy)
+    assert Topology.parse("toy:gpus=3,wide=true").links[0].bandwidth == 2e9
+    assert Topology.parse("toy:bandwidth=5GB/s").links[0].bandwidth == 5e9
+    with pytest.raises(TopologyError, match="wide is 'yes'; give true or false"):
+        Topology.parse("toy:wide=yes")
+    with pytest.raises(TopologyError, match="gpus is 'x'; give a whole number"):
+        Topology.parse("toy:gpus=x")
+    assert list_presets()["toy"].parameters == {
+        "gpus": "2",
+        "wide": "false",
+        "bandwidth": "1GB/s",
+        "overhead": "0",
+    }

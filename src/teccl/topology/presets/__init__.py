@@ -7,7 +7,7 @@ them all, `build_preset` calls one from text.
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 from teccl._files import shown
 from teccl._suggest import did_you_mean
@@ -60,9 +60,6 @@ PRESETS: dict[str, Builder] = {
 
 # What every preset takes: time for which a transfer holds a link beside its bytes.
 OVERHEAD = "overhead"
-# Parameters whose text the builder reads itself.
-_TEXT = ("alpha", "bandwidth", "gpu_bandwidth", "dims", "rates", OVERHEAD)
-_BOOLEAN = ("nvls", "twisted")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +121,8 @@ def read_spec(spec: str) -> tuple[str, dict[str, Any]]:
             "(the name of a file ends in .yaml, .yml or .json)"
         )
     parameters: dict[str, Any] = {}
-    known = [*inspect.signature(builder).parameters, OVERHEAD]
+    signature = inspect.signature(builder).parameters
+    known = [*signature, OVERHEAD]
     for item in text.split(",") if colon else ():
         key, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not key or not value:
@@ -137,7 +135,9 @@ def read_spec(spec: str) -> tuple[str, dict[str, Any]]:
             )
         if key in parameters:
             raise TopologyError(f"preset {name}: {key} is given twice; give it once")
-        parameters[key] = _read_value(name, key, value)
+        parameters[key] = _read_value(
+            name, key, value, str if key == OVERHEAD else signature[key].annotation
+        )
     return name, parameters
 
 
@@ -170,14 +170,14 @@ def _default_text(default: object) -> str:
     return str(default).lower() if isinstance(default, bool) else str(default)
 
 
-def _read_value(preset: str, key: str, text: str) -> object:
-    """Turn the text of a parameter into what the builder takes."""
-    if key in _TEXT:
-        return text
-    if key in _BOOLEAN:
+def _read_value(preset: str, key: str, text: str, kind: Any) -> object:
+    """Turn the text of a parameter into what the builder's annotation says that it takes."""
+    if kind is bool:
         if text.lower() not in ("true", "false"):
             raise TopologyError(f"preset {preset}: {key} is {shown(text)}; give true or false")
         return text.lower() == "true"
+    if str in (kind, *get_args(kind)):
+        return text
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise TopologyError(f"preset {preset}: {key} is {shown(text)}; give a whole number")
     return int(text)
