@@ -1,14 +1,16 @@
 """All bounds of a problem, and the summary that results carry."""
 
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cache, partial
+from typing import NamedTuple
 
 import numpy as np
 
 from teccl.bounds.allreduce import partition_bounds
 from teccl.bounds.candidates import candidate_cuts
 from teccl.bounds.coverage import coverage_bounds
-from teccl.bounds.cuts import cut_bound, cut_estimate
+from teccl.bounds.cuts import Estimate, cut_bound, cut_estimate
 from teccl.bounds.lengths import length_bounds
 from teccl.bounds.model import Bound
 from teccl.bounds.network import Network
@@ -25,6 +27,28 @@ from teccl.units import display_time
 MOST_ALONE = 8
 # Cuts that a summary evaluates exactly, and that may move with time.
 MOST_CUTS = 4
+
+
+class Evidence(NamedTuple):
+    """What bounds are computed from.
+
+    Parameters
+    ----------
+    problem, network
+        What is to be bounded, and the network as bounds see it, with the demand of each pair.
+    cuts
+        Cuts with what floating point makes of them, tightest first.
+    most_cuts
+        Cuts to evaluate exactly; None for all.
+    narrow
+        Whether computing flows is worth the time.
+    """
+
+    problem: Problem
+    network: Network
+    cuts: list[Estimate]
+    most_cuts: int | None
+    narrow: bool
 
 
 def all_bounds(
@@ -53,22 +77,26 @@ def all_bounds(
     network = Network.build(separate_copies(problem), grid=grid, fluid=fluid and grid is None)
     estimates = [cut_estimate(network, cut) for cut in candidate_cuts(network, narrow=narrow)]
     found = sorted((e for e in estimates if e is not None), key=lambda e: -e.value)
-    narrowest = [estimate.cut.inside for estimate in found]
-    bounds = [_pair_bound(network), *partition_bounds(network, narrowest)]
-    bounds += [cut_bound(network, estimate) for estimate in found[:most_cuts]]
-    bounds += sized_cut_bounds(network, found, most_cuts)
-    if narrow:
-        moving = (quickest_bound(network, estimate) for estimate in found[:MOST_CUTS])
-        bounds += [bound for bound in moving if bound is not None]
-    bounds += [*length_bounds(network, narrow=narrow), *coverage_bounds(network)]
-    if network.fluid and narrow:
-        bounds += _alone(problem)
+    evidence = Evidence(problem, network, found, most_cuts, narrow)
+    bounds = [bound for family in FAMILIES.values() for bound in family(evidence)]
     return sorted(bounds, key=lambda b: -b.value)
 
 
-def _alone(problem: Problem) -> list[Bound]:
+def _cuts(evidence: Evidence) -> list[Bound]:
+    chosen = evidence.cuts[: evidence.most_cuts]
+    return [cut_bound(evidence.network, estimate) for estimate in chosen]
+
+
+def _moving_cuts(evidence: Evidence) -> list[Bound]:
+    chosen = evidence.cuts[:MOST_CUTS] if evidence.narrow else []
+    moving = (quickest_bound(evidence.network, estimate) for estimate in chosen)
+    return [bound for bound in moving if bound is not None]
+
+
+def _alone(evidence: Evidence) -> list[Bound]:
     """Return the best bound of each of several tenants by itself: company makes none faster."""
-    tenants = problem.demand.tenants
+    problem = evidence.problem
+    tenants = problem.demand.tenants if evidence.network.fluid and evidence.narrow else ()
     found = []
     for tenant in tenants if 1 < len(tenants) <= MOST_ALONE else ():
         single = replace(problem, demand=Demand(tenants=(tenant,)))
@@ -97,6 +125,23 @@ def summarise(
         epochs=None if epochs is None else epochs.value,
         certificate=winner.certificate,
     )
+
+
+# Every theorem; adding one is adding its entry. Of equal bounds the first of this order is named.
+FAMILIES: dict[str, Callable[[Evidence], Iterable[Bound]]] = {
+    "pair": lambda evidence: [_pair_bound(evidence.network)],
+    "partition": lambda evidence: partition_bounds(
+        evidence.network, [estimate.cut.inside for estimate in evidence.cuts]
+    ),
+    "cut": _cuts,
+    "sized cut": lambda evidence: sized_cut_bounds(
+        evidence.network, evidence.cuts, evidence.most_cuts
+    ),
+    "quickest": _moving_cuts,
+    "lengths": lambda evidence: length_bounds(evidence.network, narrow=evidence.narrow),
+    "coverage": lambda evidence: coverage_bounds(evidence.network),
+    "alone": _alone,
+}
 
 
 def separate_copies(problem: Problem) -> Problem:
