@@ -6,8 +6,8 @@ import time
 from _table import print_machine, print_table
 
 from teccl import Demand, Topology
-from teccl.models.fluid import FluidModel
-from teccl.models.fluid_network import fluid_network
+from teccl.models.lp.fluid import FluidModel
+from teccl.models.lp.fluid_network import fluid_network
 from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
 

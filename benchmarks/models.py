@@ -18,9 +18,9 @@ from _table import print_machine, print_table
 import teccl
 from teccl import Demand, Problem, TimeGrid, Topology
 from teccl.linear_model import LinearModel
-from teccl.models.fluid import FluidModel
-from teccl.models.fluid_network import fluid_network
-from teccl.models.milp import build_milp
+from teccl.models.lp.fluid import FluidModel
+from teccl.models.lp.fluid_network import fluid_network
+from teccl.models.milp.general import build_milp
 from teccl.progress import CancelToken, Progress
 
 # Topology, chunks for each GPU and horizon: from a hundred thousand columns to three million.

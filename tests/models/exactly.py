@@ -3,9 +3,9 @@
 from fractions import Fraction
 
 from teccl import solvers
-from teccl.models.milp import Goal, build_milp
-from teccl.models.passages import LoopError, decode
-from teccl.models.physical import realise
+from teccl.models.milp.general import Goal, build_milp
+from teccl.models.milp.grid_passages import LoopError, decode
+from teccl.models.milp.physical import realise
 from teccl.models.turning import Task
 from teccl.problem import Problem
 from teccl.schedule import Schedule

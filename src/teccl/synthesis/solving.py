@@ -402,7 +402,7 @@ def _portfolio(strategies: Sequence[Strategy], search: Search) -> None:
 
 def _milp(search: Search) -> None:
     """Solve the general model, started from the best schedule that is known otherwise."""
-    from teccl.models.exact import solve_milp
+    from teccl.models.milp.exact import solve_milp
 
     solve_milp(search, _warm_start(search) if search.request.warm_start else None)
 
@@ -423,14 +423,14 @@ def _warm_start(search: Search) -> Candidate | None:
 
 def _lp(search: Search) -> None:
     """Solve the linear program and make a schedule of its rates."""
-    from teccl.models.rates import solve_lp
+    from teccl.models.lp.method_lp import solve_lp
 
     solve_lp(search)
 
 
 def _astar(search: Search) -> None:
     """Solve the general model round after round."""
-    from teccl.models.astar import solve_astar
+    from teccl.models.astar.method_astar import solve_astar
 
     solve_astar(search)
 

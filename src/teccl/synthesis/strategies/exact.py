@@ -23,7 +23,7 @@ class ExactOnGrid:
 
     def attempts(self, search: Search) -> Iterator[None]:
         """Close the gap."""
-        from teccl.models.exact import close_gap
+        from teccl.models.milp.exact import close_gap
 
         close_gap(search)
         yield

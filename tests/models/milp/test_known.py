@@ -11,7 +11,7 @@ from tests.verification.helpers import net, task, wants, with_profile
 from teccl import solvers
 from teccl.demand import Demand
 from teccl.errors import MethodError
-from teccl.models.milp import Goal, build_milp, estimate_milp
+from teccl.models.milp.general import Goal, build_milp, estimate_milp
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.solvers import SolverStatus
 from teccl.timegrid import TimeGrid

@@ -25,7 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.linear_model import ABSENT, Columns, LinearModel, RowBlock, stack
-from teccl.models.fluid_network import FluidNetwork
+from teccl.models.lp.fluid_network import FluidNetwork
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from teccl.models.arcs import NEVER, Arcs
-from teccl.models.astar_round import State
+from teccl.models.astar.astar_round import State
+from teccl.models.milp.arcs import NEVER, Arcs
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.linear_model import ABSENT, Columns, LinearModel, RowBlock, stack
-from teccl.models import rows
-from teccl.models.arcs import NEVER, Arcs
-from teccl.models.variables import Flows, Reach
+from teccl.models.milp import rows
+from teccl.models.milp.arcs import NEVER, Arcs
+from teccl.models.milp.variables import Flows, Reach
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]

@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 import numpy.typing as npt
 
-from teccl.models.fluid_network import FluidNetwork
+from teccl.models.lp.fluid_network import FluidNetwork
 
 IntArray = npt.NDArray[np.int64]
 

@@ -4,10 +4,17 @@ import math
 from dataclasses import replace
 
 from teccl.errors import MethodError
-from teccl.models.fluid_network import fluid_network
-from teccl.models.lp import Answer, Solving, Trial, fluid_bound, least_horizon, paper_rates
-from teccl.models.lp_schedule import schedule_journeys, slowest_transmission_ps
-from teccl.models.peeling import journeys, peel
+from teccl.models.lp.fluid_horizon import (
+    Answer,
+    Solving,
+    Trial,
+    fluid_bound,
+    least_horizon,
+    paper_rates,
+)
+from teccl.models.lp.fluid_network import fluid_network
+from teccl.models.lp.lp_schedule import schedule_journeys, slowest_transmission_ps
+from teccl.models.lp.peeling import journeys, peel
 from teccl.result import Status
 from teccl.solvers import SolverStatus
 from teccl.synthesis.request import Objective, Solver

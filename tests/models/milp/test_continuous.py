@@ -14,7 +14,7 @@ from tests.construct.test_insertion import last_plan
 from teccl.bounds import summarise
 from teccl.construct.instance import Instance
 from teccl.demand import Demand
-from teccl.models.continuous import closed_plan
+from teccl.models.milp.continuous import closed_plan
 from teccl.problem import Problem
 from teccl.reachability import find_unreachable
 from teccl.replay import simulate

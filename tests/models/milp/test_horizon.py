@@ -6,7 +6,7 @@ import pytest
 from tests.models.exactly import MICROSECOND, schedule_within
 from tests.verification.helpers import net, task, wants
 
-from teccl.models.horizon import MAX_OPEN, Answer, Closing, coarse_horizon
+from teccl.models.milp.horizon import MAX_OPEN, Answer, Closing, coarse_horizon
 from teccl.timegrid import TimeGrid
 
 

@@ -9,10 +9,10 @@ import numpy.typing as npt
 from teccl import solvers
 from teccl.errors import MethodError
 from teccl.footprint import free_memory
-from teccl.models.horizon import Answer, Closing, coarse_horizon
-from teccl.models.milp import Goal, Milp, build_milp, estimate_milp
-from teccl.models.passages import LoopError, decode
-from teccl.models.physical import realise
+from teccl.models.milp.general import Goal, Milp, build_milp, estimate_milp
+from teccl.models.milp.grid_passages import LoopError, decode
+from teccl.models.milp.horizon import Answer, Closing, coarse_horizon
+from teccl.models.milp.physical import realise
 from teccl.models.turning import Task
 from teccl.result import Status
 from teccl.schedule import Schedule
@@ -344,7 +344,7 @@ class _Run:
         """Values of the flows of the schedule to start from, other columns unknown."""
         if self.start is None or not self.request.warm_start or self.task.is_turned:
             return None
-        from teccl.models.hints import hint_values
+        from teccl.models.milp.hints import hint_values
 
         return hint_values(milp, self.start.schedule)
 
@@ -389,7 +389,7 @@ class _Run:
         known = self.search.incumbents.best
         options = self._options(seconds)
         if known is not None and not self.task.is_turned:
-            from teccl.models.hints import hint_values
+            from teccl.models.milp.hints import hint_values
 
             options = replace(options, start=hint_values(milp, known.schedule))
         options = replace(options, work=TIE_WORK, gap=float(self.request.gap))

@@ -13,10 +13,9 @@ import numpy.typing as npt
 
 from teccl import solvers
 from teccl.errors import MethodError, SolverError
-from teccl.models.arcs import NEVER, Arcs, arcs_of
-from teccl.models.astar_greedy import Flow, greedy_flows
-from teccl.models.astar_hints import Trip, greedy_trips, laid, start_values
-from teccl.models.astar_round import (
+from teccl.models.astar.astar_greedy import Flow, greedy_flows
+from teccl.models.astar.astar_hints import Trip, greedy_trips, laid, start_values
+from teccl.models.astar.astar_round import (
     Round,
     RoundOptions,
     State,
@@ -24,9 +23,10 @@ from teccl.models.astar_round import (
     look_ahead,
     window,
 )
-from teccl.models.milp import most_copies, ready_epochs
-from teccl.models.passages import LoopError, decode
-from teccl.models.physical import realise
+from teccl.models.milp.arcs import NEVER, Arcs, arcs_of
+from teccl.models.milp.general import most_copies, ready_epochs
+from teccl.models.milp.grid_passages import LoopError, decode
+from teccl.models.milp.physical import realise
 from teccl.models.turning import Task
 from teccl.problem import Problem
 from teccl.result import Status

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.errors import MethodError
-from teccl.models.arcs import NEVER, arcs_of
+from teccl.models.milp.arcs import NEVER, arcs_of
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.timegrid import TimeGrid
 

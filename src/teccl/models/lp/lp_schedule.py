@@ -18,7 +18,7 @@ from teccl.construct.tasks import (
     task_tails,
     tasks_of_plan,
 )
-from teccl.models.peeling import Journeys
+from teccl.models.lp.peeling import Journeys
 from teccl.schedule import Schedule, send_array
 
 IntArray = npt.NDArray[np.int64]

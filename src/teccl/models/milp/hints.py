@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from teccl.models.milp import Milp
+from teccl.models.milp.general import Milp
 from teccl.schedule import Schedule
 
 

@@ -8,12 +8,12 @@ from tests.models.exactly import schedule_within
 
 from teccl.demand import Demand
 from teccl.errors import MethodError
-from teccl.models.fluid import FluidModel, coarse_slots
-from teccl.models.fluid_network import fluid_network
-from teccl.models.fluid_proof import refutes
-from teccl.models.lp import Solving, fluid_bound, least_horizon
-from teccl.models.lp_schedule import schedule_journeys, slowest_transmission_ps
-from teccl.models.peeling import journeys, peel
+from teccl.models.lp.fluid import FluidModel, coarse_slots
+from teccl.models.lp.fluid_horizon import Solving, fluid_bound, least_horizon
+from teccl.models.lp.fluid_network import fluid_network
+from teccl.models.lp.fluid_proof import refutes
+from teccl.models.lp.lp_schedule import schedule_journeys, slowest_transmission_ps
+from teccl.models.lp.peeling import journeys, peel
 from teccl.problem import Problem, SwitchMode
 from teccl.solvers import LinearMethod
 from teccl.timegrid import TimeGrid

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.linear_model import Columns
-from teccl.models.arcs import NEVER, Arcs
+from teccl.models.milp.arcs import NEVER, Arcs
 from teccl.problem import Problem
 
 IntArray = npt.NDArray[np.int64]

@@ -9,9 +9,9 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from teccl.models.arcs import Arcs
-from teccl.models.milp import holding_of, ready_epochs
-from teccl.models.variables import Holding
+from teccl.models.milp.arcs import Arcs
+from teccl.models.milp.general import holding_of, ready_epochs
+from teccl.models.milp.variables import Holding
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.timegrid import TimeGrid
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from teccl.models.fluid import Rates
-from teccl.models.fluid_network import FluidNetwork
+from teccl.models.lp.fluid import Rates
+from teccl.models.lp.fluid_network import FluidNetwork
 from teccl.problem import Problem
 
 IntArray = npt.NDArray[np.int64]
@@ -242,7 +242,7 @@ def journeys(
 
 def _chunks_of_pairs(network: FluidNetwork, split: Problem) -> dict[tuple[int, int], list[int]]:
     """Sub-chunks of each commodity and destination."""
-    from teccl.models.fluid_network import fluid_network
+    from teccl.models.lp.fluid_network import fluid_network
 
     if split == network.problem:
         return network.chunks

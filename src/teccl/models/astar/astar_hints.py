@@ -13,8 +13,8 @@ from teccl.construct.instance import Instance
 from teccl.construct.tasks import tasks_of_plan
 from teccl.demand import Collective, Demand
 from teccl.demand.model import ExplicitChunk
-from teccl.models.arcs import NEVER, Arcs
-from teccl.models.astar_round import Round, State
+from teccl.models.astar.astar_round import Round, State
+from teccl.models.milp.arcs import NEVER, Arcs
 from teccl.models.turning import Task
 from teccl.problem import Problem
 from teccl.timegrid import TimeGrid

@@ -1,9 +1,9 @@
 r"""The general model: copy, store-and-forward and delay as a mixed-integer program.
 
-Symbols are listed in `teccl.models.variables`, constraints in `teccl.models.rows`. A model answers
-whether a problem can be solved within a number of epochs, its *horizon*; how few are enough is
-found by asking for several (`teccl.models.horizon`). Among schedules within the horizon a goal may
-be stated: the paper's sum, or the tenants' finishes.
+Symbols are listed in `variables`, constraints in `rows`. A model answers whether a problem can be
+solved within a number of epochs, its *horizon*; how few are enough is found by asking for several
+(`horizon`). Among schedules within the horizon a goal may be stated: the paper's sum, or the
+tenants' finishes.
 """
 
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ import numpy.typing as npt
 
 from teccl.errors import MethodError
 from teccl.linear_model import ABSENT, Columns, LinearModel, RowBlock, stack
-from teccl.models import rows
-from teccl.models.arcs import Arcs, arcs_of
-from teccl.models.variables import Flows, Holding, Reach, count_flows
+from teccl.models.milp import rows
+from teccl.models.milp.arcs import Arcs, arcs_of
+from teccl.models.milp.variables import Flows, Holding, Reach, count_flows
 from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
 

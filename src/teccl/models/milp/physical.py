@@ -10,7 +10,7 @@ from itertools import pairwise
 from math import lcm
 
 from teccl.construct.calendars import Calendar, ExclusiveCalendar, RateCalendar
-from teccl.models.passages import Passage
+from teccl.models.milp.grid_passages import Passage
 from teccl.models.turning import Task
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.schedule import Schedule, send_array

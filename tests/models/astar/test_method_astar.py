@@ -13,9 +13,9 @@ import teccl
 from teccl import solvers
 from teccl.demand import Demand
 from teccl.errors import MethodError
-from teccl.models.arcs import NEVER, arcs_of
-from teccl.models.astar_hints import greedy_trips, laid
-from teccl.models.astar_round import RoundOptions, State, build_round, look_ahead, window
+from teccl.models.astar.astar_hints import greedy_trips, laid
+from teccl.models.astar.astar_round import RoundOptions, State, build_round, look_ahead, window
+from teccl.models.milp.arcs import NEVER, arcs_of
 from teccl.models.turning import Task
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.progress import CancelToken

@@ -8,7 +8,7 @@ from tests.solvers.test_process import children
 
 import teccl
 from teccl.errors import MethodError
-from teccl.models import exact
+from teccl.models.milp import exact
 from teccl.progress import CancelToken
 from teccl.result import Status
 from teccl.solvers import Solution, SolverStatus

@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from teccl.errors import MethodError, SolverError
-from teccl.models.fluid import FluidModel
-from teccl.models.fluid_network import FluidNetwork
-from teccl.models.fluid_proof import refutes
+from teccl.models.lp.fluid import FluidModel
+from teccl.models.lp.fluid_network import FluidNetwork
+from teccl.models.lp.fluid_proof import refutes
 from teccl.problem import Problem, SwitchMode
 from teccl.progress import CancelToken
 from teccl.solvers import LinearMethod, Solution, SolverOptions, SolverStatus, solve

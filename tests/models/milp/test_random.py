@@ -13,7 +13,7 @@ from tests.models.exactly import schedule_within
 from teccl import solvers
 from teccl.construct.instance import Instance
 from teccl.errors import MethodError
-from teccl.models.milp import build_milp
+from teccl.models.milp.general import build_milp
 from teccl.models.turning import Task
 from teccl.timegrid import TimeGrid
 

@@ -1,0 +1,1 @@
+"""A*: the general model cut into rounds in time."""

@@ -1,0 +1,1 @@
+"""The paper's linear program, for demands that no copy can serve twice."""

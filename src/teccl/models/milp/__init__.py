@@ -1,0 +1,1 @@
+"""The general model: copy, store-and-forward and delay as a mixed-integer program."""
