@@ -23,7 +23,7 @@ from pathlib import Path
 from _table import print_machine, print_table
 
 import teccl
-from teccl.runtime.calibrating import calibrate_ranks
+from teccl.runtime.calibrate import calibrate_ranks
 from teccl.runtime.launch import launch
 from teccl.schedule import Schedule
 

@@ -5,8 +5,8 @@ Run as ``python docs/make_presets.py``; equal presets give equal bytes.
 
 from pathlib import Path
 
+from teccl.drawing import save_drawing
 from teccl.topology import Topology
-from teccl.topology.drawing import save_drawing
 from teccl.topology.presets import PRESETS
 
 # Presets whose default hides what is worth seeing, with what is drawn instead.

@@ -48,7 +48,7 @@ LAYERS = [
     {"solvers"},
     {"models"},
     {"synthesis"},
-    {"formats"},
+    {"drawing", "formats"},
     {"runtime", "simulators"},
     {"rounds"},
     {"nccl"},

@@ -44,7 +44,7 @@ _PUBLIC = {
     "Result": "teccl.result",
     "Status": "teccl.result",
     "Calibration": "teccl.runtime.calibrate",
-    "calibrate_ranks": "teccl.runtime.calibrating",
+    "calibrate_ranks": "teccl.runtime.calibrate",
     "Schedule": "teccl.schedule",
     "Send": "teccl.schedule",
     "validate": "teccl.simulators",
@@ -106,7 +106,7 @@ if TYPE_CHECKING:
     from teccl.result import Result as Result
     from teccl.result import Status as Status
     from teccl.runtime.calibrate import Calibration as Calibration
-    from teccl.runtime.calibrating import calibrate_ranks as calibrate_ranks
+    from teccl.runtime.calibrate import calibrate_ranks as calibrate_ranks
     from teccl.schedule import Schedule as Schedule
     from teccl.schedule import Send as Send
     from teccl.simulators import validate as validate

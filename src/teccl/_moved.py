@@ -13,6 +13,9 @@ MOVED = {
     "teccl.importers": "teccl.formats.reading",
     "teccl.plans": "teccl.formats.mscclpp.prove",
     "teccl.programs": "teccl.formats.msccl.prove",
+    "teccl.runtime.calibrating": "teccl.runtime.calibrate",
+    "teccl.runtime.running": "teccl.runtime.launch",
+    "teccl.topology.drawing": "teccl.drawing",
     "teccl.topology.importers": "teccl.formats.reading",
 }
 
@@ -33,7 +36,7 @@ class _Loader:
     def exec_module(self, module: ModuleType) -> None:
         """Fill it."""
         new = import_module(self.new)
-        names = getattr(new, "__all__", ())
+        names = getattr(new, "__all__", [name for name in vars(new) if not name.startswith("_")])
         module.__dict__.update({name: getattr(new, name) for name in names})
         warnings.warn(
             f"{module.__name__} is now {self.new}; the old name goes in version 0.3",

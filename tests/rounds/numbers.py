@@ -3,7 +3,7 @@
 from collections import deque
 
 from teccl.demand import Collective
-from teccl.runtime.program import SCRATCH
+from teccl.runtime.rank_program import SCRATCH
 
 
 class StuckError(Exception):

@@ -8,11 +8,11 @@ import random
 
 import numpy as np
 
+from teccl.runtime.buffers import count_wrong, expected_recv, fill_send, poison
 from teccl.runtime.engine import REDUCTIONS
 from teccl.runtime.extract import rank_program
 from teccl.runtime.messages import messages_of
-from teccl.runtime.pattern import count_wrong, expected_recv, fill_send, poison
-from teccl.runtime.program import SCRATCH
+from teccl.runtime.rank_program import SCRATCH
 from teccl.schedule import Schedule
 
 

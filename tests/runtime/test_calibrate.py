@@ -200,7 +200,7 @@ def test_calibrate_measures_local_ranks(tmp_path, monkeypatch):
 def test_calibrate_recovers_emulated_links(topology):
     """Alpha, bandwidth and overhead of every emulated link come back within 10, 3 and 15 %."""
     pytest.importorskip("mpi4py", reason="mpi4py is not installed; pip install 'teccl[mpi]'")
-    from teccl.runtime.calibrating import calibrate_ranks
+    from teccl.runtime.calibrate import calibrate_ranks
 
     network = teccl.Topology.parse(topology)
     found = calibrate_ranks(sizes=[], emulate=network, timeout=60)

@@ -115,7 +115,7 @@ def _log_pair(text: str) -> tuple[tuple[int, int] | None, str]:
 def _from_ranks(backend: str, **options: Any) -> "Calibration | None":
     if backend == "torch":
         return _from_torch(**options)
-    from teccl.runtime.calibrating import calibrate_ranks
+    from teccl.runtime.calibrate import calibrate_ranks
 
     def tell(problem: BaseException) -> None:
         report(problem, debug=False)

@@ -107,7 +107,7 @@ def _run_file(
         from teccl.torch.running import run_file as run_on_torch
 
         return run_on_torch(schedule, options, ranks=ranks)
-    from teccl.runtime.running import run_file
+    from teccl.runtime.launch import run_file
 
     return run_file(schedule, options, ranks=ranks, tell=_tell)
 

@@ -109,8 +109,8 @@ def draw(
 ) -> None:
     """Draw a topology as a picture."""
     from teccl.cli.output import emit
+    from teccl.drawing import save_drawing
     from teccl.topology import Topology
-    from teccl.topology.drawing import save_drawing
 
     path = check_output(output, DRAWING_SUFFIXES)
     assert path is not None

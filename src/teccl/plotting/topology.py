@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from teccl.drawing.positions import NODE_RADIUS, arrange, route
 from teccl.plotting._axes import COLOURS, PlottingError, axes
 from teccl.topology import Topology
-from teccl.topology.layout import NODE_RADIUS, arrange, route
 from teccl.units import format_bandwidth, format_duration
 
 MAX_DRAWN_NODES = 400

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from teccl.topology.layout import NODE_RADIUS, Layout, arrange, grid_shape, route
+from teccl.drawing.positions import NODE_RADIUS, Layout, arrange, grid_shape, route
 from teccl.topology.model import Link, Node, NodeKind, Topology
 
 # GPUs that one picture shows readably; more are drawn by group.

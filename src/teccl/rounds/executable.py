@@ -10,7 +10,7 @@ from teccl.rounds.model import RankRounds
 from teccl.rounds.sums import Formed, with_fixed_order
 from teccl.runtime.extract import rank_program
 from teccl.runtime.messages import Messages, messages_of
-from teccl.runtime.program import Program
+from teccl.runtime.rank_program import Program
 from teccl.schedule import Schedule
 
 

@@ -8,7 +8,7 @@ same two ranks keep the order of the schedule, on both of them.
 from collections.abc import Mapping, Sequence
 
 from teccl.rounds.model import RankRounds, Round, Sum, Transfer, sums_of
-from teccl.runtime.program import Program
+from teccl.runtime.rank_program import Program
 
 
 class _Levels:

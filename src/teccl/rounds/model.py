@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from teccl.runtime.program import Place, Step
+from teccl.runtime.rank_program import Place, Step
 
 
 class Transfer(NamedTuple):

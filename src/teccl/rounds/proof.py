@@ -14,7 +14,7 @@ from typing import NamedTuple
 from teccl.demand import Collective, Tenant
 from teccl.errors import VerificationError
 from teccl.rounds.model import RankRounds, Round, Sum, Transfer
-from teccl.runtime.program import SCRATCH, Place
+from teccl.runtime.rank_program import SCRATCH, Place
 
 SEND, RECV = 0, 1
 # A value: how often each element of each rank's send buffer is in it.

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from teccl.rounds.lowering import rank_rounds
 from teccl.rounds.model import Sum
-from teccl.runtime.program import SCRATCH, Departure, Place, Program
+from teccl.runtime.rank_program import SCRATCH, Departure, Place, Program
 
 _Term = tuple[int, int] | tuple[int, Place]
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from teccl.runtime.engine import Engine
 from teccl.runtime.messages import Messages
-from teccl.runtime.program import Program
+from teccl.runtime.rank_program import Program
 from teccl.schedule import Schedule
 from teccl.schedule.timing import transmission_from
 from teccl.units import PICOSECONDS, picoseconds

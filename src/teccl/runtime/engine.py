@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.errors import RunError
-from teccl.runtime.program import SCRATCH, Place, Program, Step
+from teccl.runtime.rank_program import SCRATCH, Place, Program, Step
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -8,16 +8,13 @@ import numpy as np
 
 from teccl.errors import ScheduleError
 from teccl.runtime.layout import TenantLayout, tenant_layout
-from teccl.runtime.messages import Messages
-from teccl.runtime.partial_sums import add_partial_sums, rows_of_chunks
-from teccl.runtime.program import SCRATCH, Departure, Place, Program, Receive, Step, Target
-from teccl.runtime.ties import dropped_replacements
+from teccl.runtime.messages import MERGE, OWN, SEND, STORE, Messages, dropped_replacements
+from teccl.runtime.rank_program import SCRATCH, Departure, Place, Program, Receive, Step, Target
+from teccl.runtime.sum_steps import add_partial_sums, rows_of_chunks
 from teccl.schedule import Schedule
 
 # Scratch places begin at multiples of this many elements, so that sums are aligned.
 _ALIGN = 64
-# What happens at one instant at one rank, in this order.
-OWN, MERGE, STORE, SEND = range(4)
 
 
 class Event(NamedTuple):

@@ -1,4 +1,4 @@
-"""Launch: start local ranks with the MPI at hand, watch over them, bring home what they found."""
+"""Launch: a schedule file run on ranks, started here and watched over, or there already."""
 
 import json
 import os
@@ -11,13 +11,18 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from teccl.errors import RunError, ScheduleError, TecclError, VerificationError
 from teccl.runtime.watchdog import SUPERVISOR
+
+if TYPE_CHECKING:
+    from teccl.runtime.measure import Options
+    from teccl.schedule import Schedule
 
 # A variable that every launcher sets for its ranks: MPICH and Slurm (PMI), PMIx, Open MPI, MVAPICH.
 _RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK")
@@ -45,6 +50,86 @@ _KINDS: dict[str, type[TecclError]] = {
     "verification": VerificationError,
     "run": RunError,
 }
+
+
+def run_file(
+    path: str | Path,
+    options: "Options",
+    *,
+    ranks: int | None = None,
+    tell: Callable[[BaseException], None] | None = None,
+) -> dict[str, Any] | None:
+    """Run a schedule file and return the report as plain data.
+
+    Parameters
+    ----------
+    path
+        A schedule file.
+    options
+        How to run it.
+    ranks
+        How many local ranks to start; None for those the schedule uses. Under ``mpirun`` or
+        ``srun`` the ranks are there already.
+    tell
+        Under ``mpirun``, called on one rank with what went wrong before all ranks end.
+
+    Returns
+    -------
+    dict or None
+        The report; None on all ranks but the first under ``mpirun``.
+
+    Raises
+    ------
+    TecclError
+        If the file is wrong, MPI is missing, or the run failed.
+    """
+    check_mpi()
+    rank = launched_rank()
+    if rank is not None:
+        return _in_world(Path(path), options, rank, tell)
+    from teccl.schedule import Schedule
+    from teccl.verification import verify
+
+    schedule = Schedule.load(path)
+    faults = verify(schedule)
+    if faults:
+        raise VerificationError(f"schedule {path} failed verification: {faults[0]}", faults)
+    number = _number_of_ranks(schedule, ranks)
+    case = {"schedule": str(Path(path).resolve()), "options": asdict(options)}
+    reports = launch({"task": "measure", "cases": [case]}, number, timeout=options.timeout)
+    report: dict[str, Any] = reports[0]
+    return report
+
+
+def _number_of_ranks(schedule: "Schedule", ranks: int | None) -> int:
+    """Return how many ranks to start, refusing a number that does not fit."""
+    from teccl.runtime.messages import active_ranks
+
+    active, every = len(active_ranks(schedule)), schedule.problem.topology.num_gpus
+    if ranks is None or ranks in (active, every):
+        return ranks or active
+    needs = f"{active}" if active == every else f"{active} or {every}"
+    raise ScheduleError(f"ranks {ranks} do not fit the schedule, which needs {needs}; use auto")
+
+
+def _in_world(
+    path: Path, options: "Options", rank: int, tell: Callable[[BaseException], None] | None
+) -> dict[str, Any] | None:
+    """Run with the ranks that a launcher has started."""
+    from teccl.runtime.measure import measure
+    from teccl.runtime.worker import in_world
+    from teccl.schedule import Schedule
+
+    def work(comm: Any, watchdog: Any) -> dict[str, Any]:
+        schedule = Schedule.load(path)
+        watchdog.beat()
+        return measure(schedule, comm, options, beat=watchdog.beat).to_dict()
+
+    def keep_silent(_problem: BaseException) -> None:
+        """Leave it to the exit code."""
+
+    found = in_world(work, tell or keep_silent, rank=rank, timeout=options.timeout)
+    return found if rank == 0 else None
 
 
 def launched_rank() -> int | None:

@@ -11,13 +11,12 @@ import numpy.typing as npt
 from teccl import demand
 from teccl.demand import Tenant
 from teccl.result import bus_factor
-from teccl.runtime import pattern
-from teccl.runtime.buffers import check_dtype
+from teccl.runtime.buffers import check_dtype, count_wrong, expected_recv, fill_send, poison
 from teccl.runtime.emulate import automatic_time_scale
 from teccl.runtime.layout import padded_bytes
 from teccl.runtime.library import library_call, library_name
 from teccl.runtime.mpi import Collective
-from teccl.runtime.report import Row, RunReport, Timing, slowest
+from teccl.runtime.run_report import Row, RunReport, Timing, slowest
 from teccl.schedule import Schedule
 from teccl.units import PICOSECONDS
 
@@ -129,9 +128,9 @@ class _Bench:
         self.send, self.recv = call.empty_buffers(dtype)
         self.expected: list[Array] = []
         for t, layout in enumerate(self.layouts):
-            pattern.fill_send(layout, t, self.send[t], options.op)
+            fill_send(layout, t, self.send[t], options.op)
             if options.check:
-                self.expected.append(pattern.expected_recv(layout, t, dtype, options.op))
+                self.expected.append(expected_recv(layout, t, dtype, options.op))
         self.shares_clock = _is_one_machine(comm)
         self.other = [np.empty_like(array) for array in self.recv]
         self.library = self._library() if options.library and call.time_scale is None else None
@@ -166,7 +165,7 @@ class _Bench:
         """Run the schedule and the library's algorithm once."""
         if self.options.check:
             for array in (*self.recv, *self.other):
-                pattern.poison(array)
+                poison(array)
         self._time_schedule(keep=keep)
         self._time_library(keep=keep)
         if self.options.check:
@@ -207,10 +206,10 @@ class _Bench:
 
     def _check(self) -> None:
         for t, expected in enumerate(self.expected):
-            self.wrong[0, t] += pattern.count_wrong(self.recv[t], expected)
+            self.wrong[0, t] += count_wrong(self.recv[t], expected)
             if self.library is not None and self.library[t] is not None:
-                self.wrong[1, t] += pattern.count_wrong(self.other[t], expected)
-                self.differs += pattern.count_wrong(self.recv[t], self.other[t])
+                self.wrong[1, t] += count_wrong(self.other[t], expected)
+                self.differs += count_wrong(self.recv[t], self.other[t])
 
     def compare_bits(self, repeat: int) -> None:
         """Run on data whose sums depend on the order, and count bits that differ between ranks."""
@@ -225,7 +224,7 @@ class _Bench:
             first = next(result for result in results if result is not None)
             if len(self.recv[t]):
                 bits = (each.view(f"u{first.itemsize}") for each in (self.recv[t], first))
-                self.wrong[0, t] += pattern.count_wrong(*bits)
+                self.wrong[0, t] += count_wrong(*bits)
 
     def report(self, schedule: Schedule, comm: "MPI.Comm", options: Options) -> RunReport:
         """Bring the times of all ranks together."""

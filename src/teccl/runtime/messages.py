@@ -17,6 +17,9 @@ from teccl.schedule.timing import send_times
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
+# What happens at one instant at one rank, in this order.
+OWN, MERGE, STORE, SEND = range(4)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Messages:
@@ -100,3 +103,70 @@ def _place_in_group(key: IntArray) -> IntArray:
     place = np.empty(len(key), dtype=np.int64)
     place[order] = np.arange(len(key)) - np.repeat(begins, np.diff(begins, append=len(key)))
     return place
+
+
+def dropped_replacements(schedule: Schedule, messages: Messages) -> frozenset[int]:
+    """Rows of sends whose arrival replaces nothing because a fuller copy came with it.
+
+    The judge lets copies of a sum that arrive at one instant come in either order. A program needs
+    one: the copy with fewer contributions yields. Only there does it have to know who contributed
+    to what; elsewhere the order of time says it all.
+    """
+    accumulates = schedule.problem.chunks.reduce.copy()
+    if schedule.sums is not None:
+        accumulates[schedule.sums["chunk"]] = False
+    copies = np.flatnonzero(~messages.reduce & accumulates[messages.chunk])
+    _, first = np.unique(messages.leaf[copies], return_index=True)
+    copies = copies[first]
+    keys = np.stack([messages.chunk[copies], messages.dst[copies], messages.arrival_ps[copies]])
+    _, index, counts = np.unique(keys, axis=1, return_inverse=True, return_counts=True)
+    tied = np.unique(messages.chunk[copies[counts[index.ravel()] > 1]])
+    dropped: set[int] = set()
+    for chunk in tied.tolist():
+        dropped |= _dropped_of_chunk(schedule, messages, chunk)
+    return frozenset(dropped)
+
+
+def _dropped_of_chunk(schedule: Schedule, messages: Messages, chunk: int) -> set[int]:
+    """Replay who holds which contributions to one chunk."""
+    problem = schedule.problem
+    gpus = problem.topology.gpus
+    ready = problem.ready_ps()[int(problem.chunks.tenant[chunk])]
+    sources = set(problem.chunks.sources(chunk).tolist())
+    here = np.flatnonzero(messages.chunk == chunk).tolist()
+    events: list[tuple[int, int, int]] = [
+        (int(ready[gpu]), OWN, rank) for rank, gpu in enumerate(gpus.tolist()) if gpu in sources
+    ]
+    groups: dict[int, list[int]] = {}
+    for message in here:
+        groups.setdefault(int(messages.leaf[message]), []).append(message)
+        events.append((int(messages.start_ps[message]), SEND, message))
+    for leaf, group in groups.items():
+        kind = MERGE if messages.reduce[group[0]] else STORE
+        events.append((int(messages.arrival_ps[group[0]]), kind, leaf))
+    held = [0] * len(gpus)
+    value: dict[int, int] = {}
+    replaced: dict[int, tuple[int, int]] = {}
+    dropped = set()
+    for time, kind, subject in sorted(events):
+        if kind == OWN:
+            held[subject] |= 1 << subject
+        elif kind == SEND:
+            value[subject] = held[int(messages.src[subject])]
+        else:
+            group = groups[subject]
+            arrived = 0
+            for message in group:
+                arrived |= value[message]
+            rank = int(messages.dst[group[0]])
+            when, leaf = replaced.get(rank, (-1, -1))
+            if kind == MERGE:
+                held[rank] |= arrived
+            elif when == time and arrived | held[rank] == held[rank]:
+                dropped.add(subject)
+            else:
+                if when == time:
+                    dropped.add(leaf)
+                replaced[rank] = (time, subject)
+                held[rank] = arrived
+    return dropped

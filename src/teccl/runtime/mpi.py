@@ -13,7 +13,7 @@ from teccl.runtime.engine import REDUCTIONS, Engine, scratch_arrays
 from teccl.runtime.extract import rank_program
 from teccl.runtime.layout import TenantLayout
 from teccl.runtime.messages import active_ranks, messages_of
-from teccl.runtime.program import Program
+from teccl.runtime.rank_program import Program
 from teccl.schedule import Schedule
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from teccl.rounds.executable import Executable
 from teccl.rounds.model import RankRounds, Sum, Transfer, sums_of
-from teccl.runtime.program import Place, Program
+from teccl.runtime.rank_program import Place, Program
 
 Combine = Callable[..., Tensor]
 # A rank's send buffer, its recv buffer and scratch, which places number 0, 1 and -1. A buffer that

@@ -12,11 +12,11 @@ from teccl.demand import Collective
 from teccl.errors import RunError, ScheduleError, VerificationError
 from teccl.result import bus_factor
 from teccl.rounds.executable import Executable
-from teccl.runtime import pattern
+from teccl.runtime.buffers import count_wrong, expected_recv, fill_send, poison
 from teccl.runtime.layout import TenantLayout, padded_bytes
 from teccl.runtime.measure import Options
 from teccl.runtime.messages import active_ranks
-from teccl.runtime.report import Row, RunReport, Timing, slowest
+from teccl.runtime.run_report import Row, RunReport, Timing, slowest
 from teccl.schedule import Schedule
 from teccl.torch.calls import combiner
 from teccl.torch.engines import PeerFailed, engine_of
@@ -101,8 +101,8 @@ class _Bench:
             np.zeros(n, dtype=self.dtype)
             for n in (self.layout.send_count, self.layout.recv_count, self.layout.recv_count)
         )
-        pattern.fill_send(self.layout, 0, self.send, options.op)
-        self.expected = pattern.expected_recv(self.layout, 0, self.dtype, options.op)
+        fill_send(self.layout, 0, self.send, options.op)
+        self.expected = expected_recv(self.layout, 0, self.dtype, options.op)
         self.op = getattr(dist.ReduceOp, _OPS[options.op])
         self.combine = self._combiner()
         world = dist.distributed_c10d._get_default_group()  # noqa: SLF001, as torch itself does
@@ -174,7 +174,7 @@ class _Bench:
         """Run the schedule and gloo's collective once."""
         for array in (self.recv, self.other):
             if self.options.check:
-                pattern.poison(array)
+                poison(array)
         for seconds, call in ((self.seconds, self._run), (self.library_seconds, self._other)):
             self._guarded(lambda: dist.barrier(group=self.meeting))
             start = time.perf_counter()
@@ -182,9 +182,9 @@ class _Bench:
             if keep:
                 seconds.append(time.perf_counter() - start)
         if self.options.check:
-            self.wrong[0] += pattern.count_wrong(self.recv, self.expected)
-            self.wrong[1] += pattern.count_wrong(self.other, self.expected)
-            self.wrong[2] += pattern.count_wrong(self.recv, self.other)
+            self.wrong[0] += count_wrong(self.recv, self.expected)
+            self.wrong[1] += count_wrong(self.other, self.expected)
+            self.wrong[2] += count_wrong(self.recv, self.other)
 
     def _run(self) -> None:
         send, recv = torch.from_numpy(self.send), torch.from_numpy(self.recv)

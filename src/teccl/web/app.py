@@ -139,8 +139,8 @@ class Pages:
 
     async def drawing(self, request: Request) -> Response:
         """Return a picture of a preset or an uploaded topology."""
+        from teccl.drawing import draw_svg
         from teccl.topology import Topology
-        from teccl.topology.drawing import draw_svg
 
         query = dict(request.query_params)
         _, topology, _, _ = read_job(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from teccl.errors import ScheduleError
-from teccl.runtime.program import Place, Step
+from teccl.runtime.rank_program import Place, Step
 from teccl.schedule import Schedule
 from teccl.schedule.sums import unmade
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from teccl.drawing import MAX_DRAWN_NODES, draw_dot, draw_svg, save_drawing
 from teccl.errors import TopologyError
 from teccl.topology import Link, Node, NodeKind, Topology
-from teccl.topology.drawing import MAX_DRAWN_NODES, draw_dot, draw_svg, save_drawing
 from teccl.topology.presets import PRESETS, build_preset
 
 DOCS = Path(__file__).parents[2] / "docs"
