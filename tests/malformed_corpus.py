@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any, NamedTuple
 
-from teccl.schedule.files import schedule_to_dict
+from teccl.schedule.schedule_files import schedule_to_dict
 from teccl.synthesis import solve
 
 SEED = 20240804

@@ -7,7 +7,7 @@ from tests.cli.helpers import assert_refused, run
 
 import teccl
 from teccl.report import report_page
-from teccl.report.chunks import chunk_curve
+from teccl.report.chunk_curve import chunk_curve
 from teccl.result import Attempt
 
 PIPELINE = {"collective": "broadcast", "size": "1MB", "effort": "quick"}

@@ -16,15 +16,15 @@ from tests.malformed_corpus import COLLECTIVES, SCHEDULE, TOPOLOGY
 
 import teccl
 from teccl.demand import Demand
-from teccl.demand.files import demand_from_dict, demand_to_dict
+from teccl.demand.demand_files import demand_from_dict, demand_to_dict
 from teccl.problem import Problem
 from teccl.result import Result, Status
-from teccl.schedule import files as schedule_files
+from teccl.schedule import schedule_files
 from teccl.schedule import send_array
-from teccl.schedule.files import schedule_from_dict, schedule_to_dict
+from teccl.schedule.schedule_files import schedule_from_dict, schedule_to_dict
 from teccl.timegrid import TimeGrid
-from teccl.topology.files import topology_from_dict, topology_to_dict
 from teccl.topology.presets import PRESETS
+from teccl.topology.topology_files import topology_from_dict, topology_to_dict
 
 FOLDER = Path(__file__).parents[1] / "docs" / "schemas"
 SCHEMAS = {path.name: json.loads(path.read_text()) for path in sorted(FOLDER.glob("*.json"))}

@@ -13,7 +13,7 @@ from tests.verification.helpers import net
 import teccl
 from teccl.construct.baselines import BASELINES, build_baseline
 from teccl.demand import Demand
-from teccl.demand.files import save_demand
+from teccl.demand.demand_files import save_demand
 from teccl.errors import (
     DemandError,
     InputError,

@@ -25,7 +25,7 @@ from scipy.sparse import csr_array
 from tests.bounds.clock import Clock, Hop
 
 from teccl.problem import SwitchMode
-from teccl.schedule.model import Schedule, send_array
+from teccl.schedule.sends import Schedule, send_array
 
 if TYPE_CHECKING:
     from fractions import Fraction

@@ -20,7 +20,7 @@ from teccl.reachability import find_unreachable
 from teccl.schedule import Schedule
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
-from teccl.topology.files import topology_from_dict
+from teccl.topology.topology_files import topology_from_dict
 from teccl.verification import verify
 
 # Two GPUs on a switch: 2 GB/s and 1 us into it, 1 GB/s and 2 us out of it.

@@ -15,7 +15,7 @@ from teccl.construct.labels import empty_rows
 from teccl.construct.plan import Plan
 from teccl.construct.realise import realise
 from teccl.demand import Collective, Demand, Tenant
-from teccl.demand.files import demand_from_dict
+from teccl.demand.demand_files import demand_from_dict
 from teccl.problem import Problem, SwitchMode
 from teccl.replay import simulate
 from teccl.timegrid import TimeGrid

@@ -7,7 +7,7 @@ import pytest
 from tests.construct.small import SWITCHED_PAIR, make_instance
 
 from teccl.construct.instance import in_own_time
-from teccl.demand.files import demand_from_dict
+from teccl.demand.demand_files import demand_from_dict
 from teccl.problem import SwitchMode, Transit
 
 US = 10**6

@@ -6,7 +6,7 @@ from tests.construct.small import best_plan, make_instance, verified
 
 from teccl.construct.multicast import Tables, greedy
 from teccl.demand import Demand
-from teccl.demand.files import demand_from_dict
+from teccl.demand.demand_files import demand_from_dict
 
 
 @pytest.mark.parametrize(("chunks", "epochs"), [(1, 2), (2, 3), (3, 4)])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.construct.small import SWITCHED_PAIR, best_plan, make_instance, verified
 
-from teccl.demand.files import demand_from_dict
+from teccl.demand.demand_files import demand_from_dict
 from teccl.problem import SwitchMode, Transit
 from teccl.replay import simulate
 

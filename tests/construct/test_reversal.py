@@ -9,7 +9,7 @@ from teccl.construct.multicast import Tables, greedy
 from teccl.construct.plan import Plan
 from teccl.construct.reversal import can_reverse, reversed_plan, transposed_problem
 from teccl.demand import Collective, Demand
-from teccl.demand.files import demand_from_dict
+from teccl.demand.demand_files import demand_from_dict
 from teccl.problem import SwitchMode
 
 

@@ -10,7 +10,7 @@ from teccl.construct.multicast import Tables
 from teccl.construct.plan import Plan
 from teccl.construct.trees import laid_plan
 from teccl.demand import Demand
-from teccl.demand.files import demand_from_dict
+from teccl.demand.demand_files import demand_from_dict
 
 
 def laid(made: Instance, target: float, **options: float) -> Plan:

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.helpers import assert_refused, run
 
 import teccl
-from teccl.demand.files import load_demand
+from teccl.demand.demand_files import load_demand
 from teccl.errors import DemandError
 from teccl.moe import Routing, Traffic, place_experts, read_routing
 from teccl.moe.demands import crossing_bytes, nodes_of

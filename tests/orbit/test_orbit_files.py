@@ -12,7 +12,7 @@ from teccl.errors import ScheduleError
 from teccl.orbit.expansion import expand
 from teccl.orbit.files import is_orbit_file, orbit_from_dict, orbit_to_dict
 from teccl.orbit.schedule import OrbitSchedule
-from teccl.schedule.files import schedule_from_dict
+from teccl.schedule.schedule_files import schedule_from_dict
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "orbit.schema.json"
 

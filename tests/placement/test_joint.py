@@ -8,7 +8,7 @@ from tests.cli.helpers import assert_refused, run
 
 import teccl
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
-from teccl.demand.files import load_demand
+from teccl.demand.demand_files import load_demand
 from teccl.errors import DemandError
 from teccl.placement import Placement, joint_demand, parse_groups
 from teccl.verification import verify

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.verification.generate import Planner, arrival_times, random_schedule
 
 from teccl.replay import simulate
-from teccl.schedule.model import Schedule
+from teccl.schedule.sends import Schedule
 
 
 class Plain:

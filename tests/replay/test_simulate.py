@@ -33,7 +33,7 @@ from tests.verification.helpers import (
 from teccl.errors import ScheduleError
 from teccl.problem import Problem, Transit
 from teccl.replay import simulate
-from teccl.schedule.model import BoundSummary, Schedule, send_array
+from teccl.schedule.sends import BoundSummary, Schedule, send_array
 from teccl.verification import verify
 
 seeds = st.integers(0, 10**9)

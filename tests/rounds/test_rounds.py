@@ -12,7 +12,7 @@ from teccl.errors import ScheduleError
 from teccl.replay import simulate
 from teccl.rounds.cost import round_cost
 from teccl.rounds.executable import Executable, full_count
-from teccl.rounds.proof import prove
+from teccl.rounds.rounds_proof import prove
 from teccl.schedule import Schedule
 
 NAMED = ("dgx1", "ndv2:chassis=2", "dgx-h100:chassis=2", "torus:dims=4x4")

@@ -1,7 +1,7 @@
 """What sends of partial sums carry, in words."""
 
 from tests.verification.partial import exchange, one_shot
-from tests.verification.test_partial_sums import through_reducing_switch
+from tests.verification.test_sum_origins import through_reducing_switch
 
 from teccl.schedule.contributions import carried_by, contributions
 from teccl.topology import Topology

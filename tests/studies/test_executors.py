@@ -15,9 +15,9 @@ from teccl.errors import DemandError, InputError
 from teccl.progress import CancelToken
 from teccl.runtime.launch import _RANK_VARIABLES
 from teccl.studies.executors import MAX_LOSSES, open_crew
+from teccl.studies.hashed_tasks import Task
 from teccl.studies.running import Workplace
 from teccl.studies.sweeping import sweep
-from teccl.studies.tasks import Task
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

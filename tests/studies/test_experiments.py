@@ -7,7 +7,7 @@ from tests.cli.helpers import assert_refused, run
 
 from teccl.studies.experiments import run_experiments
 from teccl.studies.experiments.catalogue import EXPERIMENTS, published
-from teccl.studies.experiments.running import to_csv
+from teccl.studies.experiments.writing_up import to_csv
 
 
 def test_the_ndv2_table_has_every_row_of_the_paper():

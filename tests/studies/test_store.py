@@ -7,8 +7,8 @@ import pytest
 from teccl import Demand, Topology
 from teccl.errors import InputError
 from teccl.result import Status
+from teccl.studies.hashed_tasks import Task
 from teccl.studies.store import Store
-from teccl.studies.tasks import Task
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 import teccl
 from teccl.errors import TopologyError
 from teccl.topology import Topology
+from teccl.topology.overview import summarise
 from teccl.topology.presets import build_preset
-from teccl.topology.summary import summarise
 
 GB = 10**9
 

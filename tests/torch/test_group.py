@@ -54,7 +54,7 @@ def test_lists_of_wrong_sizes_never_meet_a_schedule(tmp_path, call):
     import torch.distributed as dist
 
     from teccl.torch.choice import Choice
-    from teccl.torch.faults import Faults
+    from teccl.torch.failures import Faults
     from teccl.torch.group import TecclProcessGroup
     from teccl.torch.plans import read_plans
 

@@ -104,7 +104,7 @@ def test_options_come_from_the_environment():
 
 def test_part_of_a_topology_keeps_its_links():
     """Two GPUs of a star keep the switch between them, in the order of the group."""
-    from teccl.torch.synthesis import among
+    from teccl.torch.first_use import among
 
     part = among(teccl.Topology.parse("star:gpus=4"), (3, 1))
     assert (part.num_gpus, part.num_switches, part.num_links) == (2, 1, 4)
@@ -118,7 +118,7 @@ def test_a_synthesis_that_fails_is_a_reason_for_all_ranks(monkeypatch, tmp_path)
 
     import torch.distributed as dist
 
-    from teccl.torch import synthesis
+    from teccl.torch import first_use as synthesis
 
     def fail(_task):
         raise MemoryError("no memory")

@@ -12,7 +12,7 @@ from tests.verification.helpers import CHUNK, US, net, wants
 
 from teccl.demand import Demand
 from teccl.problem import Problem, SwitchMode, Transit
-from teccl.schedule.model import Schedule, send_array
+from teccl.schedule.sends import Schedule, send_array
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
 

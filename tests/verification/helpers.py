@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.problem import Problem
-from teccl.schedule.model import Schedule, send_array
+from teccl.schedule.sends import Schedule, send_array
 from teccl.timegrid import TimeGrid
 from teccl.topology import Link, Node, NodeKind, Topology
 from teccl.verification import verify

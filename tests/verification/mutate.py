@@ -15,7 +15,7 @@ from tests.verification.generate import Planner, arrival_times, most_waiting, wi
 from tests.verification.helpers import US
 
 from teccl.problem import SwitchMode
-from teccl.schedule.model import Schedule
+from teccl.schedule.sends import Schedule
 
 
 class Scene:

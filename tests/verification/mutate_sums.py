@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from teccl.schedule.model import Schedule
+from teccl.schedule.sends import Schedule
 from teccl.schedule.timing import send_times
 from teccl.verification import has_same_order
 

@@ -11,7 +11,7 @@ from teccl.errors import ScheduleError
 from teccl.problem import Problem
 from teccl.replay import simulate
 from teccl.schedule import SUM_SEND_DTYPE, sum_array
-from teccl.schedule.model import Schedule, send_array
+from teccl.schedule.sends import Schedule, send_array
 from teccl.verification import verify
 
 

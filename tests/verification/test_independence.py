@@ -18,9 +18,9 @@ DATA = {
     "teccl.errors",
     "teccl.problem",
     "teccl.schedule.columns",
-    "teccl.schedule.model",
+    "teccl.schedule.sends",
     "teccl.schedule.ordering",
-    "teccl.schedule.sums",
+    "teccl.schedule.additions",
     "teccl.topology",
     "teccl.units",
 }

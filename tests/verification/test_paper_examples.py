@@ -9,7 +9,7 @@ from tests.verification.helpers import find_link
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.problem import Problem
 from teccl.replay import simulate
-from teccl.schedule.model import Schedule, send_array
+from teccl.schedule.sends import Schedule, send_array
 from teccl.timegrid import TimeGrid
 from teccl.topology import Link, Node, Topology
 from teccl.verification import verify

@@ -19,7 +19,7 @@ import teccl
 from teccl import _parallel
 from teccl.errors import VerificationError
 from teccl.replay import simulate
-from teccl.schedule.model import BoundSummary, Schedule, send_array
+from teccl.schedule.sends import BoundSummary, Schedule, send_array
 from teccl.verification import ViolationKind, verify
 from teccl.verification.violation import MAX_PER_KIND
 

@@ -14,7 +14,7 @@ from tests.web.conftest import Server, start_server, stop_server
 
 from teccl.schedule import Schedule
 from teccl.web.guard import MAX_BODY_BYTES
-from teccl.web.jobs import MAX_RUNNING, MAX_WAITING
+from teccl.web.job_table import MAX_RUNNING, MAX_WAITING
 from teccl.web.server import _listen
 
 RING = {"topology": "ring:gpus=4", "collective": "allgather", "size": "1MB", "method": "ring"}

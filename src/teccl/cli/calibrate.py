@@ -129,7 +129,7 @@ def _from_torch(*, emulate: str | None, time_scale: float | None, **options: Any
     if emulate is not None or time_scale is not None:
         raise UsageError("--emulate paces MPI's messages; use --backend mpi")
     check_torch()
-    from teccl.torch.running import calibrate_ranks
+    from teccl.torch.run_files import calibrate_ranks
 
     return calibrate_ranks(**options)
 

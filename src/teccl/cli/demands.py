@@ -79,7 +79,7 @@ def moe(
 ) -> None:
     """Turn expert choices into dispatch and combine demands, and say what deduplication saves."""
     from teccl.cli.output import emit, emit_json, table
-    from teccl.demand.files import save_demand
+    from teccl.demand.demand_files import save_demand
     from teccl.errors import DemandError
     from teccl.moe import Traffic, place_experts, read_routing
     from teccl.synthesis.request import read_whole

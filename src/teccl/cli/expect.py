@@ -137,8 +137,8 @@ def diagnose(
     from teccl._files import write_atomically
     from teccl.cli.output import emit, emit_json
     from teccl.errors import InputError
+    from teccl.nccl.bandwidth_page import diagnosis_page
     from teccl.nccl.diagnose import findings
-    from teccl.nccl.page import diagnosis_page
     from teccl.synthesis.request import read_topology, read_whole
 
     path = check_output(output, PAGE_SUFFIXES)

@@ -39,7 +39,7 @@ def experiments(
     from teccl.cli.output import emit, table
     from teccl.studies.experiments import run_experiments
     from teccl.studies.experiments.catalogue import EXPERIMENTS
-    from teccl.studies.experiments.running import columns_of
+    from teccl.studies.experiments.writing_up import columns_of
     from teccl.synthesis.request import read_whole
 
     if listed:

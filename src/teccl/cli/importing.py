@@ -86,7 +86,7 @@ def import_topology(  # noqa: PLR0917, the command line gives names
     """Make a topology from another tool's file, and say what was assumed."""
     from teccl.cli.output import emit, emit_json
     from teccl.formats.reading import import_topology as read_topology
-    from teccl.topology.files import topology_to_dict
+    from teccl.topology.topology_files import topology_to_dict
 
     path = check_output(output, TOPOLOGY_SUFFIXES)
     imported = read_topology(

@@ -58,7 +58,7 @@ def place(
     from teccl._files import write_atomically
     from teccl._suggest import did_you_mean
     from teccl.cli.output import emit, emit_json, table
-    from teccl.demand.files import load_demand, save_demand
+    from teccl.demand.demand_files import load_demand, save_demand
     from teccl.errors import DemandError
     from teccl.placement import joint_demand, parse_groups
     from teccl.placement import place as place_ranks

@@ -104,7 +104,7 @@ def _run_file(
         from teccl.runtime.launch import check_torch
 
         check_torch()
-        from teccl.torch.running import run_file as run_on_torch
+        from teccl.torch.run_files import run_file as run_on_torch
 
         return run_on_torch(schedule, options, ranks=ranks)
     from teccl.runtime.launch import run_file

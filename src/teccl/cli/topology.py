@@ -22,7 +22,7 @@ from teccl.formats.registry import formats_that
 
 if TYPE_CHECKING:
     from teccl.topology import Topology
-    from teccl.topology.summary import LinkClass, TopologySummary
+    from teccl.topology.overview import LinkClass, TopologySummary
 
 TOPOLOGY_SUFFIXES = (".yaml", ".yml", ".json", ".yaml.gz", ".yml.gz", ".json.gz")
 TARGET_NAMES = tuple(formats_that("writes_topology"))
@@ -91,7 +91,7 @@ def check(
     """Check a topology file or preset and count what is in it."""
     from teccl.cli.output import emit, emit_json, pairs
     from teccl.topology import Topology
-    from teccl.topology.summary import summarise
+    from teccl.topology.overview import summarise
 
     network = Topology.parse(topology)
     summary = summarise(network)
@@ -149,7 +149,7 @@ def export(
 
 def _emit_document(network: "Topology", *, as_yaml: bool) -> None:
     from teccl.cli.output import emit, emit_json
-    from teccl.topology.files import topology_to_dict
+    from teccl.topology.topology_files import topology_to_dict
 
     document = topology_to_dict(network)
     if not as_yaml:
@@ -162,7 +162,7 @@ def _emit_document(network: "Topology", *, as_yaml: bool) -> None:
 
 def _emit_tables(network: "Topology", limit: int | None) -> None:
     from teccl.cli.output import emit, table
-    from teccl.topology.summary import summarise
+    from teccl.topology.overview import summarise
     from teccl.units import format_bandwidth, format_duration
 
     emit(repr(network))

@@ -25,7 +25,7 @@ import numpy as np
 from teccl.construct.calendars import Calendar, ExclusiveCalendar, RateCalendar
 from teccl.errors import MethodError
 from teccl.problem import Problem, SwitchMode, Transit
-from teccl.schedule.model import SEND_DTYPE, SendArray
+from teccl.schedule.sends import SEND_DTYPE, SendArray
 from teccl.schedule.timing import transmission_from
 
 Route = tuple[int, ...]

@@ -1,6 +1,6 @@
 """Demands: which data must reach which GPU."""
 
-from teccl.demand.model import (
+from teccl.demand.tenants import (
     MAX_CHUNKS,
     Block,
     Collective,

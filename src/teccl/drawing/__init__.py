@@ -17,7 +17,7 @@ import numpy as np
 from teccl._files import shown, write_atomically
 from teccl.drawing.positions import NODE_RADIUS, Box, FloatArray, Layout, arrange, route
 from teccl.errors import TopologyError
-from teccl.topology.model import Node, Topology
+from teccl.topology.graph import Node, Topology
 from teccl.units import format_bandwidth, format_duration
 
 MAX_DRAWN_NODES = 400

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from teccl.topology.model import Topology
+from teccl.topology.graph import Topology
 
 NODE_RADIUS = 17.0
 _SPACING = 46.0

@@ -7,9 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.demand import Collective, Demand, Tenant
-from teccl.demand.model import ExplicitChunk
+from teccl.demand.tenants import ExplicitChunk
 from teccl.errors import DemandError
-from teccl.moe.routing import IntArray, Routing
+from teccl.moe.token_choices import IntArray, Routing
 from teccl.schedule import Schedule
 from teccl.topology import Topology
 

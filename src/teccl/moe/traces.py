@@ -12,7 +12,7 @@ import numpy as np
 from teccl import _files as files
 from teccl._suggest import did_you_mean
 from teccl.errors import DemandError
-from teccl.moe.routing import MAX_EXPERTS, IntArray, Routing, draw_hot, draw_zipf
+from teccl.moe.token_choices import MAX_EXPERTS, IntArray, Routing, draw_hot, draw_zipf
 
 _LIST_COLUMNS = ("experts", "indices", "expert_ids", "topk_ids")
 _NUMBERS: dict[str, Callable[[str], float]] = {

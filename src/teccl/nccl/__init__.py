@@ -7,7 +7,7 @@ NCCL's published constants; it is not a measurement.
 
 from teccl.nccl.beside import model_of
 from teccl.nccl.constants import Algorithm, Generation, Protocol
-from teccl.nccl.model import Cost, best, cost, costs
+from teccl.nccl.cost_model import Cost, best, cost, costs
 from teccl.nccl.shape import Shape, shape_of
 from teccl.nccl.tuning_log import Choice, read_choices, read_tuning
 

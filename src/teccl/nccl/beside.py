@@ -1,7 +1,7 @@
 """NCCL's model beside a result of ours."""
 
 from teccl.errors import InputError
-from teccl.nccl.model import Cost, best
+from teccl.nccl.cost_model import Cost, best
 from teccl.nccl.shape import shape_of
 from teccl.result import Result
 

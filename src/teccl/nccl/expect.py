@@ -8,7 +8,7 @@ from typing import Any
 from teccl.demand import Demand, parse_collective
 from teccl.errors import InputError
 from teccl.nccl.constants import Generation
-from teccl.nccl.model import best
+from teccl.nccl.cost_model import best
 from teccl.nccl.shape import CHANNELS, Shape, shape_of
 from teccl.result import bus_factor
 from teccl.topology import Topology

@@ -9,7 +9,7 @@ from teccl._files import read_text
 from teccl.demand import Collective
 from teccl.errors import InputError
 from teccl.nccl.constants import Algorithm, Protocol
-from teccl.nccl.model import Cost
+from teccl.nccl.cost_model import Cost
 
 _NAMES = {
     "Broadcast": Collective.BROADCAST,

@@ -20,7 +20,7 @@ from teccl._arrays import IntArray, ints
 from teccl._files import shown
 from teccl.errors import TopologyError
 from teccl.orbit.lattice import Lattice, Moduli
-from teccl.topology.model import MAX_BANDWIDTH, MAX_NAME, MIN_BANDWIDTH, NodeKind
+from teccl.topology.graph import MAX_BANDWIDTH, MAX_NAME, MIN_BANDWIDTH, NodeKind
 from teccl.units import MAX_SECONDS
 
 # A million GPUs; the schedule of one chunk has as many sends.

@@ -7,7 +7,6 @@ from teccl.errors import TopologyError
 from teccl.orbit.fabric import Fabric, LinkOrbit, NodeOrbit
 from teccl.orbit.folding import fold
 from teccl.topology import Topology
-from teccl.topology.files import is_file_name
 from teccl.topology.presets import OVERHEAD, read_spec
 from teccl.topology.presets._wiring import (
     check_count,
@@ -16,6 +15,7 @@ from teccl.topology.presets._wiring import (
     read_dims,
     read_latency,
 )
+from teccl.topology.topology_files import is_file_name
 from teccl.units import Quantity
 
 _BANDWIDTH, _ALPHA = "50GB/s", "0.5us"

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.errors import DemandError
+from teccl.placement.exchanging import Placement
 from teccl.placement.groups import Axis, members
-from teccl.placement.search import Placement
 
 
 def joint_demand(placement: Placement, *, demand: Demand | None = None) -> Demand:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from teccl.errors import ExportRefused
-from teccl.placement.search import Placement
+from teccl.placement.exchanging import Placement
 
 
 def seats(placement: Placement) -> list[tuple[str, int]]:

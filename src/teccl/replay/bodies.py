@@ -9,12 +9,12 @@ import numpy as np
 from teccl._arrays import IntArray
 from teccl.errors import ScheduleError
 from teccl.problem import Problem
-from teccl.replay.passages import Passages
+from teccl.replay.crossings import Passages
 from teccl.replay.relations import Relations
 from teccl.replay.relax import is_least, least_solution
 from teccl.replay.times import Times
-from teccl.schedule.model import SendArray
 from teccl.schedule.ordering import order_by
+from teccl.schedule.sends import SendArray
 
 CANNOT_KEEP = "the order cannot be kept on these links; verify the schedule, or make a new one"
 

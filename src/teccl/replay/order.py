@@ -1,14 +1,14 @@
 """Order: everything that a replay keeps of a schedule but which arrival feeds which send."""
 
+from teccl.replay.crossings import Passages, Passing
 from teccl.replay.forwards import keep_forwards
-from teccl.replay.partial_sums import keep_partial_sums
-from teccl.replay.passages import Passages, Passing
+from teccl.replay.merged import keep_sums
 from teccl.replay.places import keep_apart, link_uses, shared_uses
 from teccl.replay.relations import Book, Relations
-from teccl.replay.sums import keep_sums
+from teccl.replay.sum_relations import keep_partial_sums
 from teccl.replay.times import Times
+from teccl.schedule.additions import SumArray
 from teccl.schedule.columns import Sends
-from teccl.schedule.sums import SumArray
 
 
 def order_of(

@@ -7,7 +7,7 @@ import numpy as np
 
 from teccl._arrays import IntArray, expand, ints, scaled
 from teccl.errors import ScheduleError
-from teccl.replay.passages import Passages
+from teccl.replay.crossings import Passages
 from teccl.replay.relations import Book
 from teccl.replay.times import Times
 from teccl.schedule.columns import Sends

@@ -13,10 +13,10 @@ from teccl._arrays import IntArray
 from teccl.errors import ScheduleError
 from teccl.problem import Problem
 from teccl.replay.bodies import CANNOT_KEEP, rank_of
-from teccl.replay.passages import Passages
+from teccl.replay.crossings import Passages
 from teccl.replay.relations import Relations
 from teccl.replay.times import Times
-from teccl.schedule.model import SendArray
+from teccl.schedule.sends import SendArray
 from teccl.schedule.timing import transmission_from
 
 # Corrections per relation before the replay gives up; orders in practice need one to three.

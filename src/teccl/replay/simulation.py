@@ -8,16 +8,16 @@ from teccl._parallel import both
 from teccl.errors import ScheduleError
 from teccl.problem import Problem
 from teccl.replay.bodies import CANNOT_KEEP, least_starts
+from teccl.replay.crossings import Passages, Passing
 from teccl.replay.feeds import Feeds, feeds_of
 from teccl.replay.order import order_of
-from teccl.replay.passages import Passages, Passing
 from teccl.replay.places import single_file
 from teccl.replay.profiled import least_profiled_starts
 from teccl.replay.relations import Relations
 from teccl.replay.times import Times
+from teccl.schedule.additions import SumArray
 from teccl.schedule.columns import Sends
-from teccl.schedule.model import Schedule
-from teccl.schedule.sums import SumArray
+from teccl.schedule.sends import Schedule
 from teccl.topology import Topology
 
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from teccl._arrays import IntArray
 from teccl.problem import Problem
-from teccl.replay.passages import Passing
-from teccl.schedule.model import SendArray
+from teccl.replay.crossings import Passing
+from teccl.schedule.sends import SendArray
 from teccl.schedule.timing import times_at
 
 

@@ -11,7 +11,7 @@ from string import Template
 from teccl import __version__
 from teccl._files import write_atomically
 from teccl.errors import ScheduleError
-from teccl.report.chunks import chunk_curve
+from teccl.report.chunk_curve import chunk_curve
 from teccl.report.figures import Figures, cards, figures_of, story
 from teccl.report.payload import Columns, pack, schedule_document, topology_document
 from teccl.result import Attempt

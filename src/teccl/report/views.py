@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.drawing.positions import NODE_RADIUS, Layout, arrange, grid_shape, route
-from teccl.topology.model import Link, Node, NodeKind, Topology
+from teccl.topology.graph import Link, Node, NodeKind, Topology
 
 # GPUs that one picture shows readably; more are drawn by group.
 MAX_DRAWN_GPUS = 72

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from teccl.demand import Collective
 from teccl.errors import ScheduleError
 from teccl.rounds.lowering import assign_rounds, rank_rounds
-from teccl.rounds.model import RankRounds
-from teccl.rounds.sums import Formed, with_fixed_order
+from teccl.rounds.round_steps import RankRounds
+from teccl.rounds.sum_orders import Formed, with_fixed_order
 from teccl.runtime.extract import rank_program
 from teccl.runtime.messages import Messages, messages_of
 from teccl.runtime.rank_program import Program

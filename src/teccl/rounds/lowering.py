@@ -7,7 +7,7 @@ same two ranks keep the order of the schedule, on both of them.
 
 from collections.abc import Mapping, Sequence
 
-from teccl.rounds.model import RankRounds, Round, Sum, Transfer, sums_of
+from teccl.rounds.round_steps import RankRounds, Round, Sum, Transfer, sums_of
 from teccl.runtime.rank_program import Program
 
 

@@ -250,7 +250,7 @@ def gpu_ranks(schedule: Schedule, size: int) -> tuple[int, ...]:
 
 def fingerprint(schedule: Schedule) -> str:
     """Return a digest of everything that decides what a run does."""
-    from teccl.schedule.files import schedule_to_dict
+    from teccl.schedule.schedule_files import schedule_to_dict
 
     document = schedule_to_dict(schedule)
     document.pop("bound")

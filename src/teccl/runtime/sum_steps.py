@@ -7,7 +7,7 @@ import numpy as np
 from teccl.errors import ScheduleError
 from teccl.runtime.rank_program import Place, Step
 from teccl.schedule import Schedule
-from teccl.schedule.sums import unmade
+from teccl.schedule.additions import unmade
 
 if TYPE_CHECKING:
     from teccl.runtime.extract import Builder, Chunk, Event

@@ -1,6 +1,7 @@
 """Schedules: which chunk crosses which link when."""
 
-from teccl.schedule.model import (
+from teccl.schedule.additions import SUM_DTYPE, sum_array
+from teccl.schedule.sends import (
     SEND_DTYPE,
     SUM_SEND_DTYPE,
     BoundSummary,
@@ -8,7 +9,6 @@ from teccl.schedule.model import (
     Send,
     send_array,
 )
-from teccl.schedule.sums import SUM_DTYPE, sum_array
 
 __all__ = [
     "SEND_DTYPE",

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from teccl.errors import ScheduleError
+from teccl.schedule.additions import SUM_DTYPE
 from teccl.schedule.folding import ends_of_messages
-from teccl.schedule.model import SUM_SEND_DTYPE, Schedule
-from teccl.schedule.sums import SUM_DTYPE
+from teccl.schedule.sends import SUM_SEND_DTYPE, Schedule
 from teccl.schedule.timing import send_times
 
 # What happens at one instant, in this order.

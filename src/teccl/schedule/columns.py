@@ -6,7 +6,7 @@ import numpy as np
 
 from teccl._arrays import BoolArray, IntArray, ints, locate
 from teccl.problem import ChunkTable, Problem
-from teccl.schedule.model import Schedule
+from teccl.schedule.sends import Schedule
 
 
 class NodeSets:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.schedule.folding import ends_of_messages
-from teccl.schedule.model import Schedule
+from teccl.schedule.sends import Schedule
 from teccl.schedule.timing import send_times
 
 # Contributors that a name lists before it counts the rest.

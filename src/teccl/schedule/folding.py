@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from teccl.schedule.model import Schedule
+from teccl.schedule.sends import Schedule
 
 IntArray = npt.NDArray[np.int64]
 

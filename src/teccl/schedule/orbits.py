@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from teccl.errors import ScheduleError
 from teccl.problem import Problem
-from teccl.schedule.model import SEND_DTYPE, IntArray, Schedule, SendArray
+from teccl.schedule.sends import SEND_DTYPE, IntArray, Schedule, SendArray
 
 # Sends that a file may stand for: those of 8192 GPUs.
 MAX_SENDS = 2**26

@@ -6,7 +6,7 @@ import numpy as np
 
 from teccl import _files as files
 from teccl.errors import ScheduleError
-from teccl.schedule.sums import SUM_DTYPE, SumArray
+from teccl.schedule.additions import SUM_DTYPE, SumArray
 
 _KEYS = ("chunk", "node", "slot", "left", "right", "result")
 _REFERENCES = ("left", "right")

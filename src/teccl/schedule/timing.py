@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.problem import Problem, SwitchMode, Transit
-from teccl.schedule.model import Schedule, SendArray
-from teccl.schedule.sums import Needs
+from teccl.schedule.additions import Needs
+from teccl.schedule.sends import Schedule, SendArray
 from teccl.topology import Topology
 from teccl.units import PICOSECONDS, picoseconds
 

@@ -120,7 +120,7 @@ def validate(
         If the schedule is wrong.
     """
     from teccl.replay import simulate
-    from teccl.simulators.running import find_program
+    from teccl.simulators.limited_runs import find_program
     from teccl.verification import verify
 
     known = SIMULATORS.get(simulator)

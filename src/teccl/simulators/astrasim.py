@@ -17,7 +17,7 @@ from teccl.problem import Transit
 from teccl.schedule import Schedule
 from teccl.schedule.timing import send_times
 from teccl.simulators import Outcome
-from teccl.simulators.running import run_program
+from teccl.simulators.limited_runs import run_program
 
 _FINISH = re.compile(r"finished, (\d{1,20}) cycles", re.ASCII)
 _MAX_SIZE = 2**62

@@ -7,7 +7,7 @@ from teccl.errors import SimulationFailed
 from teccl.formats.goal.write import to_goal
 from teccl.schedule import Schedule
 from teccl.simulators import Outcome
-from teccl.simulators.running import find_program, run_program
+from teccl.simulators.limited_runs import find_program, run_program
 
 _FINISH = re.compile(r"Maximum finishing time at host \d+: (\d{1,20})\b", re.ASCII)
 

@@ -13,10 +13,10 @@ _PUBLIC = {
     "Comparison": "teccl.studies.comparison",
     "Evaluation": "teccl.studies.evaluation",
     "Fault": "teccl.studies.faults",
-    "Outcome": "teccl.studies.tasks",
+    "Outcome": "teccl.studies.hashed_tasks",
     "Store": "teccl.studies.store",
     "Sweep": "teccl.studies.sweeping",
-    "Task": "teccl.studies.tasks",
+    "Task": "teccl.studies.hashed_tasks",
     "WhatIf": "teccl.studies.contingency",
     "compare": "teccl.studies.comparison",
     "evaluate": "teccl.studies.evaluation",
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
     from teccl.studies.evaluation import Evaluation as Evaluation
     from teccl.studies.evaluation import evaluate as evaluate
     from teccl.studies.faults import Fault as Fault
+    from teccl.studies.hashed_tasks import Outcome as Outcome
+    from teccl.studies.hashed_tasks import Task as Task
     from teccl.studies.planning import write_plan as write_plan
     from teccl.studies.store import Store as Store
     from teccl.studies.sweeping import Sweep as Sweep
     from teccl.studies.sweeping import sweep as sweep
-    from teccl.studies.tasks import Outcome as Outcome
-    from teccl.studies.tasks import Task as Task
 
 
 def __getattr__(name: str) -> Any:

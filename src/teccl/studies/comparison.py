@@ -11,10 +11,10 @@ from teccl.demand import Collective, Demand
 from teccl.errors import InputError
 from teccl.result import Result, Status
 from teccl.schedule import Schedule
+from teccl.studies.hashed_tasks import Outcome, Task
 from teccl.studies.rivals import RIVALS
 from teccl.studies.running import Workplace
 from teccl.studies.sweeping import read_methods
-from teccl.studies.tasks import Outcome, Task
 from teccl.synthesis.request import read_demand, read_topology
 from teccl.topology import Topology
 from teccl.units import Quantity, parse_duration

@@ -12,8 +12,8 @@ from teccl.errors import InputError, ScheduleError
 from teccl.result import Result
 from teccl.schedule import Schedule
 from teccl.studies.faults import Fault, read_fault, single_faults
+from teccl.studies.hashed_tasks import Outcome, Task
 from teccl.studies.running import Workplace
-from teccl.studies.tasks import Outcome, Task
 from teccl.synthesis.request import read_demand, read_topology
 from teccl.topology import Topology
 from teccl.units import PICOSECONDS, Quantity

@@ -32,7 +32,7 @@ from typing import Any
 from teccl.errors import InputError, TecclError
 from teccl.progress import CancelToken
 from teccl.runtime.launch import launched_rank
-from teccl.studies.tasks import Outcome, Task, carry_out
+from teccl.studies.hashed_tasks import Outcome, Task, carry_out
 from teccl.synthesis.request import read_whole
 
 # Times that a task may lose its worker before it is given up.

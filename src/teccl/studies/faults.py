@@ -162,7 +162,7 @@ def single_faults(topology: Topology, demand: Demand, what: str) -> list[Fault]:
 
     The two directions of a cable fail together; a link without an opposite is its own.
     """
-    from teccl.studies.orbits import Roles, same_orbit_groups
+    from teccl.studies.equivalence import Roles, same_orbit_groups
 
     roles = Roles.of(topology, demand)
     if what == "links":

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from teccl.progress import CancelToken
 from teccl.studies.executors import Crew, open_crew
+from teccl.studies.hashed_tasks import Outcome, Task
 from teccl.studies.store import Store
-from teccl.studies.tasks import Outcome, Task
 
 # Called with each outcome, the number of those that are there and of all.
 OnOutcome = Callable[[Outcome, int, int], None]

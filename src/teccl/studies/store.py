@@ -14,8 +14,8 @@ from teccl.errors import InputError, TecclError
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.result import Attempt, Result, Status
 from teccl.schedule import BoundSummary, Schedule
-from teccl.schedule.files import schedule_from_dict, schedule_to_dict
-from teccl.studies.tasks import Task
+from teccl.schedule.schedule_files import schedule_from_dict, schedule_to_dict
+from teccl.studies.hashed_tasks import Task
 from teccl.synthesis.request import read_buffer, read_chunks
 from teccl.timegrid import TimeGrid
 from teccl.units import format_size

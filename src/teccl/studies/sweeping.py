@@ -11,10 +11,10 @@ from typing import Any
 from teccl.demand import Collective, parse_collective
 from teccl.errors import InputError
 from teccl.result import Result
+from teccl.studies.hashed_tasks import Outcome, Task
 from teccl.studies.rivals import study_methods
 from teccl.studies.running import Workplace
 from teccl.studies.sizes import read_sizes
-from teccl.studies.tasks import Outcome, Task
 from teccl.synthesis.request import read_chunks, read_demand, read_name, read_topology
 from teccl.topology import Topology
 from teccl.units import Quantity, format_size

@@ -251,7 +251,7 @@ def _given_demand(
             raise DemandError(f"{name} is part of the demand; drop --{name} or the demand")
     if isinstance(demand, Demand):
         return demand
-    from teccl.demand.files import load_demand
+    from teccl.demand.demand_files import load_demand
 
     return load_demand(Path(demand))
 
@@ -260,7 +260,7 @@ def _read_ranks(ranks: str | Sequence[int] | None) -> tuple[int, ...] | None:
     if ranks is None:
         return None
     if isinstance(ranks, str):
-        from teccl.demand.files import parse_ranks
+        from teccl.demand.demand_files import parse_ranks
 
         return parse_ranks(ranks)
     return tuple(read_whole(rank, "rank", low=0) for rank in ranks)

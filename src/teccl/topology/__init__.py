@@ -1,5 +1,5 @@
 """Topologies: GPUs, switches, links, and where they come from."""
 
-from teccl.topology.model import Link, Node, NodeKind, Topology
+from teccl.topology.graph import Link, Node, NodeKind, Topology
 
 __all__ = ["Link", "Node", "NodeKind", "Topology"]

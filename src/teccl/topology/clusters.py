@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from teccl.topology.model import IntArray, Topology
+from teccl.topology.graph import IntArray, Topology
 
 
 def partings(topology: Topology) -> list[IntArray]:

@@ -14,13 +14,13 @@ from teccl.errors import InputError, TecclError, VerificationError
 from teccl.topology import Topology
 from teccl.torch.agreement import agree
 from teccl.torch.choice import Choice
-from teccl.torch.faults import Faults
+from teccl.torch.failures import Faults
+from teccl.torch.first_use import Synthesis
 from teccl.torch.group import TecclProcessGroup
 from teccl.torch.options import Options, options_from
 from teccl.torch.plans import Plans, check_world, read_plans
 from teccl.torch.records import Record, table_of
 from teccl.torch.runner import Runner
-from teccl.torch.synthesis import Synthesis
 
 NAME = "teccl"
 # The back end below for each type of device, by torch's name.
@@ -158,7 +158,7 @@ def _verify(plans: Plans) -> None:
 
 
 def _digest(topology: Topology | None) -> str:
-    from teccl.topology.files import topology_to_dict
+    from teccl.topology.topology_files import topology_to_dict
 
     if topology is None:
         return "none"

@@ -11,9 +11,9 @@ from torch import Tensor
 from teccl.demand import Collective
 from teccl.errors import RunError
 from teccl.torch.calls import combiner
+from teccl.torch.first_use import Synthesis
 from teccl.torch.plans import Entry, Found, Plans, find_entry
 from teccl.torch.records import Line
-from teccl.torch.synthesis import Synthesis
 
 # Choices that are remembered; a program of ever new sizes must not fill the memory with them.
 _KEPT = 4096

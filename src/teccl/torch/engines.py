@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from teccl.rounds.executable import Executable
-from teccl.rounds.model import RankRounds, Sum, Transfer, sums_of
+from teccl.rounds.round_steps import RankRounds, Sum, Transfer, sums_of
 from teccl.runtime.rank_program import Place, Program
 
 Combine = Callable[..., Tensor]

@@ -14,7 +14,7 @@ from teccl.demand import Collective
 from teccl.torch import calls
 from teccl.torch.calls import Call
 from teccl.torch.choice import Choice, Chosen
-from teccl.torch.faults import Faults, is_refusal
+from teccl.torch.failures import Faults, is_refusal
 from teccl.torch.named import NamedGroup
 from teccl.torch.records import Book, Record
 from teccl.torch.runner import Runner

@@ -13,7 +13,7 @@ from torch import Tensor
 from teccl.errors import RunError
 from teccl.torch.calls import Call
 from teccl.torch.engines import PeerFailed, engine_of
-from teccl.torch.faults import Faults
+from teccl.torch.failures import Faults
 from teccl.torch.plans import Entry
 from teccl.torch.turns import Turns
 from teccl.torch.works import CallWork

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from teccl._arrays import IntArray
 from teccl.problem import Problem
 from teccl.schedule.columns import Sends
-from teccl.schedule.model import Schedule
+from teccl.schedule.sends import Schedule
 from teccl.topology import Topology
 from teccl.verification.epochs import Epochs
-from teccl.verification.partial_sums import PartialSums
+from teccl.verification.sum_origins import PartialSums
 from teccl.verification.timeline import Timeline
 from teccl.verification.transfers import Transfers
 from teccl.verification.violation import Findings, ViolationKind

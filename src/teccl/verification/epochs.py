@@ -13,7 +13,7 @@ import numpy as np
 
 from teccl._arrays import IntArray, ints, scaled
 from teccl.schedule.columns import Sends
-from teccl.verification import lengths
+from teccl.verification import durations as lengths
 from teccl.verification.timeline import Timeline
 from teccl.verification.transfers import Passing, Transfers
 

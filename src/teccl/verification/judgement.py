@@ -5,11 +5,11 @@ import numpy as np
 from teccl._parallel import both
 from teccl.errors import VerificationError
 from teccl.schedule.columns import Sends
-from teccl.schedule.model import Schedule
+from teccl.schedule.sends import Schedule
 from teccl.verification.case import Case
 from teccl.verification.epochs import epochs_of
-from teccl.verification.partial_sums import PartialSums
 from teccl.verification.rules import GRID, PHYSICAL, same_order
+from teccl.verification.sum_origins import PartialSums
 from teccl.verification.timeline import physical_timeline
 from teccl.verification.transfers import Transfers
 from teccl.verification.violation import Findings, Violation

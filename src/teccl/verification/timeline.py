@@ -6,7 +6,7 @@ from fractions import Fraction
 from teccl._arrays import IntArray
 from teccl.schedule.columns import Sends
 from teccl.units import format_duration
-from teccl.verification import lengths
+from teccl.verification import durations as lengths
 from teccl.verification.transfers import Passing, Transfers
 
 PICOSECOND = Fraction(1, 10**12)

@@ -5,8 +5,8 @@ from typing import Any
 
 from teccl import _files as files
 from teccl.errors import InputError
-from teccl.topology.files import is_file_name
-from teccl.web.jobs import JobStore
+from teccl.topology.topology_files import is_file_name
+from teccl.web.job_table import JobStore
 
 COLLECTIVES = (
     *("allgather", "alltoall", "reducescatter", "allreduce", "broadcast", "reduce"),

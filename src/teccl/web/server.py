@@ -31,7 +31,7 @@ def serve(*, port: int = 0, ready: Callable[[str], None]) -> None:
     try:
         import uvicorn
 
-        from teccl.web.app import build_app
+        from teccl.web.addresses import build_app
     except ModuleNotFoundError as problem:
         raise ServerError(
             f"teccl ui needs {problem.name}; install it with: pip install 'teccl[ui]'"

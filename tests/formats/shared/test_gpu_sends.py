@@ -8,7 +8,7 @@ from teccl.formats.shared.gpu_sends import gpu_sends
 from teccl.problem import Problem
 from teccl.schedule import Schedule, send_array
 from teccl.topology import Topology
-from teccl.topology.files import topology_from_dict
+from teccl.topology.topology_files import topology_from_dict
 
 
 def star(gpus, *, reduce=False):

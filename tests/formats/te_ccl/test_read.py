@@ -9,7 +9,7 @@ from tests.cli.helpers import assert_refused, run
 import teccl
 from teccl.errors import ScheduleError
 from teccl.formats.reading import import_schedule
-from teccl.topology.files import topology_from_dict
+from teccl.topology.topology_files import topology_from_dict
 
 DATA = Path(__file__).parents[2] / "data" / "foreign"
 # A chunk of 1 MB takes 100 us at 10 GB/s, and is there after 1 us more.

@@ -13,7 +13,7 @@ from teccl.construct.baselines import (
 )
 from teccl.errors import MethodError
 from teccl.problem import Problem
-from teccl.schedule.model import Schedule, SendArray
+from teccl.schedule.sends import Schedule, SendArray
 
 __all__ = ["BASELINES", "Baseline", "build_baseline", "serving_baselines"]
 

@@ -11,7 +11,7 @@ from teccl.construct.booking import Booking, Route
 from teccl.demand import Collective
 from teccl.errors import MethodError
 from teccl.problem import Problem
-from teccl.schedule.model import SendArray
+from teccl.schedule.sends import SendArray
 
 
 class Hop(NamedTuple):

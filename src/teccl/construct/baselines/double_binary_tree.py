@@ -18,7 +18,7 @@ from teccl.construct.baselines._common import (
 )
 from teccl.demand import Collective
 from teccl.problem import Problem
-from teccl.schedule.model import SendArray
+from teccl.schedule.sends import SendArray
 
 COLLECTIVES = (Collective.BROADCAST, Collective.REDUCE, Collective.ALLREDUCE)
 

@@ -18,7 +18,7 @@ from teccl.construct.baselines._routing import Router
 from teccl.construct.booking import Booking
 from teccl.demand import Collective
 from teccl.problem import Problem
-from teccl.schedule.model import SendArray
+from teccl.schedule.sends import SendArray
 
 COLLECTIVES = (
     Collective.ALLGATHER,

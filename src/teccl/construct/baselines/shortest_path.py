@@ -13,7 +13,7 @@ from teccl.construct.booking import Booking, Leg
 from teccl.demand import Collective
 from teccl.problem import Problem
 from teccl.reachability import Reach
-from teccl.schedule.model import SendArray
+from teccl.schedule.sends import SendArray
 
 COLLECTIVES = tuple(Collective)
 

@@ -22,7 +22,7 @@ from teccl.formats.shared import chakra_messages as messages
 from teccl.formats.shared.exports import Export, ExportOptions, OutputFile
 from teccl.formats.shared.gpu_sends import GpuSend, gpu_sends
 from teccl.schedule import Schedule
-from teccl.schedule.sums import additions, wanted_sums
+from teccl.schedule.additions import additions, wanted_sums
 from teccl.schedule.timing import send_times
 
 # ASTRA-sim takes tags modulo this number.

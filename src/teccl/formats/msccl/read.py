@@ -23,7 +23,7 @@ from teccl.formats.msccl.prove.collectives import Setting, Value, settings_of
 from teccl.formats.msccl.prove.finding import Findings
 from teccl.formats.msccl.prove.flow import run_control
 from teccl.formats.msccl.prove.machine import Machine, build_machine
-from teccl.formats.msccl.prove.program import Step, StepType
+from teccl.formats.msccl.prove.program_tree import Step, StepType
 from teccl.formats.shared.good_order import in_a_good_order
 from teccl.formats.shared.placing import Passage, Ways, place
 from teccl.formats.shared.sum_rows import Rows

@@ -12,7 +12,7 @@ from teccl import _files as files
 from teccl._foreign import expect_matrix, read_json
 from teccl.errors import TopologyError
 from teccl.formats.shared.imports import Imported, ImportOptions
-from teccl.topology.model import Link, Node, Topology
+from teccl.topology.graph import Link, Node, Topology
 from teccl.units import format_bandwidth, format_duration
 
 MAX_GPUS = 1024

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from teccl.errors import ExportError
 from teccl.schedule import Schedule
-from teccl.schedule.sums import Needs
+from teccl.schedule.additions import Needs
 from teccl.schedule.timing import send_times
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from teccl._files import shown
 from teccl.errors import TopologyError, UnitError
-from teccl.topology.model import MAX_NODES, Topology
+from teccl.topology.graph import MAX_NODES, Topology
 from teccl.units import Quantity, parse_bandwidth, parse_duration, parse_size
 
 FABRICS = ("rail", "flat")

@@ -12,7 +12,7 @@ from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance
 from teccl.construct.tasks import tasks_of_plan
 from teccl.demand import Collective, Demand
-from teccl.demand.model import ExplicitChunk
+from teccl.demand.tenants import ExplicitChunk
 from teccl.models.astar.astar_round import Round, State
 from teccl.models.milp.arcs import NEVER, Arcs
 from teccl.models.turning import Task

@@ -1,7 +1,7 @@
 """Experiments: the paper's evaluation, as far as it can be rebuilt here, and our own."""
 
-from teccl.studies.experiments.model import Case, Experiment, Table
-from teccl.studies.experiments.running import run_experiments
+from teccl.studies.experiments.experiment import Case, Experiment, Table
+from teccl.studies.experiments.writing_up import run_experiments
 
 __all__ = ["EXPERIMENTS", "Case", "Experiment", "Table", "run_experiments"]
 

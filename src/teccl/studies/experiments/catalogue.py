@@ -6,7 +6,7 @@ from dataclasses import replace
 from importlib.resources import files
 
 from teccl.result import Result
-from teccl.studies.experiments.model import (
+from teccl.studies.experiments.experiment import (
     TIMED,
     Case,
     Experiment,

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from teccl._files import shown
 from teccl._suggest import did_you_mean
 from teccl.errors import TopologyError
-from teccl.topology.model import Topology
+from teccl.topology.graph import Topology
 from teccl.topology.presets import generic, paper, recent, vendor
 from teccl.topology.presets._wiring import read_latency
 

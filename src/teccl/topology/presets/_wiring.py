@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from teccl._files import shown
 from teccl.errors import TopologyError, UnitError
-from teccl.topology.model import MAX_LINKS, MAX_NODES, Link, Node, NodeKind, Topology
+from teccl.topology.graph import MAX_LINKS, MAX_NODES, Link, Node, NodeKind, Topology
 from teccl.units import Quantity, parse_bandwidth, parse_duration
 
 # More dimensions than this only multiply ones or pass the node limit.

@@ -7,7 +7,7 @@ Latencies are those that `vendor` names. A machine is its name, its text and its
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 
-from teccl.topology.model import Topology
+from teccl.topology.graph import Topology
 from teccl.topology.presets._wiring import Wiring, check_count, check_size
 from teccl.topology.presets.rates import check_rates, xgmi
 from teccl.topology.presets.rates import nic as nic_figures

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import combinations, pairwise, product
 
 from teccl.errors import TopologyError
-from teccl.topology.model import Topology
+from teccl.topology.graph import Topology
 from teccl.topology.presets._random import random_pairs
 from teccl.topology.presets._wiring import (
     Wiring,

@@ -5,7 +5,7 @@ its table of topologies, and, where the drawing gives no GPU numbers, from the T
 refers to. The proprietary internal topologies are stand-ins with the latencies the table states.
 """
 
-from teccl.topology.model import Topology
+from teccl.topology.graph import Topology
 from teccl.topology.presets._wiring import (
     Wiring,
     check_count,

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from itertools import product
 
 from teccl.errors import TopologyError
-from teccl.topology.model import Topology
+from teccl.topology.graph import Topology
 from teccl.topology.presets._wiring import (
     Wiring,
     check_count,

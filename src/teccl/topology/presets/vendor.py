@@ -16,7 +16,7 @@ is oversubscribed. One chassis has no leaf and no spine. NVSwitch planes and spi
 symmetric, so one switch at the full rate stands for all of them.
 """
 
-from teccl.topology.model import Topology
+from teccl.topology.graph import Topology
 from teccl.topology.presets._wiring import Wiring, check_count, check_size
 from teccl.topology.presets.clusters import (
     NIC_ALPHA,

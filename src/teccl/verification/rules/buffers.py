@@ -8,7 +8,7 @@ import numpy as np
 from teccl._arrays import BoolArray, IntArray, last_marked, new_run, number_runs
 from teccl.schedule.columns import Sends
 from teccl.verification.case import Case
-from teccl.verification.loads import overloads
+from teccl.verification.overloads import overloads
 from teccl.verification.timeline import Timeline
 from teccl.verification.violation import ViolationKind
 

@@ -8,7 +8,7 @@ from teccl._arrays import IntArray, scaled
 from teccl.schedule.columns import Sends
 from teccl.verification.case import Case
 from teccl.verification.epochs import Epochs
-from teccl.verification.loads import overloads
+from teccl.verification.overloads import overloads
 from teccl.verification.transfers import Passing
 from teccl.verification.violation import ViolationKind
 

@@ -7,7 +7,7 @@ import numpy as np
 from teccl._arrays import ints
 from teccl.verification.case import Case
 from teccl.verification.epochs import capacity_of, kappa_of
-from teccl.verification.loads import overloads
+from teccl.verification.overloads import overloads
 from teccl.verification.uses import shared_uses
 from teccl.verification.violation import ViolationKind
 

@@ -3,9 +3,9 @@
 import numpy as np
 
 from teccl._arrays import scaled
-from teccl.verification import lengths
+from teccl.verification import durations as lengths
 from teccl.verification.case import Case
-from teccl.verification.loads import overloads
+from teccl.verification.overloads import overloads
 from teccl.verification.transfers import Passing
 from teccl.verification.uses import Uses
 from teccl.verification.violation import ViolationKind

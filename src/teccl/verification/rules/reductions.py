@@ -12,10 +12,10 @@ import numpy as np
 
 from teccl._arrays import BoolArray, IntArray, ints, locate
 from teccl.schedule.columns import Sends
+from teccl.verification.addition_trees import Trees
 from teccl.verification.case import Case
 from teccl.verification.timeline import Timeline
 from teccl.verification.transfers import mixed_transfers
-from teccl.verification.trees import Trees
 from teccl.verification.violation import ViolationKind
 from teccl.verification.wanted import wanted_pairs
 

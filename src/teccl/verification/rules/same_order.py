@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from teccl._arrays import NEVER
+from teccl.verification.addition_trees import Trees
 from teccl.verification.carried import Origins
 from teccl.verification.case import Case
-from teccl.verification.partial_sums import PartialSums
 from teccl.verification.rules.reductions import accumulated_trees
-from teccl.verification.trees import Trees
+from teccl.verification.sum_origins import PartialSums
 from teccl.verification.violation import ViolationKind
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from teccl._arrays import NEVER, IntArray
 from teccl.verification.carried import Origins
 from teccl.verification.case import Case
-from teccl.verification.partial_sums import PartialSums
+from teccl.verification.sum_origins import PartialSums
 from teccl.verification.violation import ViolationKind
 from teccl.verification.wanted import wanted_pairs
 

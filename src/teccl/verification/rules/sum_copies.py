@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 
 from teccl.verification.case import Case
-from teccl.verification.partial_sums import PartialSums
+from teccl.verification.sum_origins import PartialSums
 from teccl.verification.violation import ViolationKind
 
 

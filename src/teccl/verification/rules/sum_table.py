@@ -4,7 +4,7 @@ import numpy as np
 
 from teccl._arrays import BoolArray, IntArray, new_run
 from teccl.verification.case import Case
-from teccl.verification.partial_sums import PartialSums
+from teccl.verification.sum_origins import PartialSums
 from teccl.verification.violation import ViolationKind
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from tests.formats.chakra.chakra_executor import Execution, Network
 from tests.verification.partial import exchange, one_shot, packed, random_partial
-from tests.verification.test_partial_sums import line, through_reducing_switch
+from tests.verification.test_sum_origins import line, through_reducing_switch
 
 import teccl
 from teccl.errors import ExportError, ExportRefused, TecclError

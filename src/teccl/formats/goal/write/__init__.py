@@ -26,7 +26,7 @@ from teccl.formats.shared.exports import Export, ExportOptions, OutputFile
 from teccl.formats.shared.gpu_sends import GpuSend, gpu_sends, not_expressed
 from teccl.problem import SwitchMode, Transit
 from teccl.schedule import Schedule
-from teccl.schedule.sums import additions, wanted_sums
+from teccl.schedule.additions import additions, wanted_sums
 from teccl.schedule.timing import send_times
 from teccl.units import PICOSECONDS
 

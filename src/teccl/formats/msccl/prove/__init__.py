@@ -5,7 +5,7 @@ is proven by what the runtime will read.
 """
 
 from teccl.formats.msccl.prove.finding import Finding, FindingKind
-from teccl.formats.msccl.prove.program import Program
+from teccl.formats.msccl.prove.program_tree import Program
 from teccl.formats.msccl.prove.proof import Proof, prove, prove_text
 from teccl.formats.msccl.prove.reader import read_program
 from teccl.formats.msccl.prove.runtimes import RUNTIMES, Runtime

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.formats.msccl.prove.machine import Machine
-from teccl.formats.msccl.prove.program import StepType
+from teccl.formats.msccl.prove.program_tree import StepType
 
 Integers = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

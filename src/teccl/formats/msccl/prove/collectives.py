@@ -8,7 +8,7 @@ wrote, a contribution that is counted twice and a sum of different chunks have a
 from dataclasses import dataclass
 
 from teccl.formats.msccl.prove.finding import FindingKind, Findings
-from teccl.formats.msccl.prove.program import Program
+from teccl.formats.msccl.prove.program_tree import Program
 from teccl.formats.msccl.prove.runtimes import Runtime
 
 Value = int

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from teccl.formats.msccl.prove.finding import FindingKind, Findings
-from teccl.formats.msccl.prove.program import Program, Step, StepType
+from teccl.formats.msccl.prove.program_tree import Program, Step, StepType
 
 
 class Action(NamedTuple):

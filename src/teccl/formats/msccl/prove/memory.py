@@ -7,7 +7,7 @@ from teccl.formats.msccl.prove.collectives import UNWRITTEN, Setting, Value
 from teccl.formats.msccl.prove.finding import FindingKind, Findings
 from teccl.formats.msccl.prove.flow import Run
 from teccl.formats.msccl.prove.machine import Machine
-from teccl.formats.msccl.prove.program import Step, StepType
+from teccl.formats.msccl.prove.program_tree import Step, StepType
 
 _REDUCING = (
     *(StepType.RECEIVE_REDUCE_SEND, StepType.RECEIVE_REDUCE_COPY),

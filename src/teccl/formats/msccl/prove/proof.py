@@ -10,7 +10,7 @@ from teccl.formats.msccl.prove.finding import Finding, FindingKind, Findings
 from teccl.formats.msccl.prove.flow import check_deadlock, run_control
 from teccl.formats.msccl.prove.machine import Machine, build_machine
 from teccl.formats.msccl.prove.memory import check_result
-from teccl.formats.msccl.prove.program import Program
+from teccl.formats.msccl.prove.program_tree import Program
 from teccl.formats.msccl.prove.races import check_races
 from teccl.formats.msccl.prove.reader import read_program
 from teccl.formats.msccl.prove.runtimes import FIFO_DEPTH, RUNTIMES, Runtime

@@ -12,7 +12,7 @@ from teccl.formats.msccl.prove.collectives import Setting
 from teccl.formats.msccl.prove.finding import MAX_PER_KIND, FindingKind, Findings
 from teccl.formats.msccl.prove.flow import Run
 from teccl.formats.msccl.prove.machine import Machine
-from teccl.formats.msccl.prove.program import StepType
+from teccl.formats.msccl.prove.program_tree import StepType
 
 # Entries of all clocks together that are kept at a time.
 _MAX_ENTRIES = 16 * 2**20

@@ -9,7 +9,7 @@ import re
 from typing import NoReturn
 
 from teccl.errors import ProgramError
-from teccl.formats.msccl.prove.program import Gpu, Program, Step, StepType, ThreadBlock
+from teccl.formats.msccl.prove.program_tree import Gpu, Program, Step, StepType, ThreadBlock
 
 MAX_TEXT = 64 * 2**20
 _MAX_DEPTH = 20

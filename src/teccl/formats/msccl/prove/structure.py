@@ -3,7 +3,7 @@
 from collections import Counter
 
 from teccl.formats.msccl.prove.finding import FindingKind, Findings
-from teccl.formats.msccl.prove.program import Gpu, Program, Step, StepType, ThreadBlock
+from teccl.formats.msccl.prove.program_tree import Gpu, Program, Step, StepType, ThreadBlock
 from teccl.formats.msccl.prove.runtimes import FIFO_DEPTH, Runtime
 
 

@@ -11,7 +11,7 @@ from teccl.formats.mscclpp.write.plan_blocks import (
 )
 from teccl.formats.mscclpp.write.plan_slots import Slot, Slots
 from teccl.formats.shared.gpu_sends import GpuSend
-from teccl.schedule.sums import SumArray
+from teccl.schedule.additions import SumArray
 
 
 class SumTable:

@@ -6,7 +6,7 @@ from typing import Any
 
 from teccl.demand import Demand
 from teccl.result import Result
-from teccl.studies.tasks import Task
+from teccl.studies.hashed_tasks import Task
 from teccl.topology import Topology
 
 Figures = Callable[[Sequence[Result | None]], Mapping[str, object]]

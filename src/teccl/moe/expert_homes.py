@@ -6,7 +6,7 @@ import numpy as np
 
 from teccl import _files as files
 from teccl.errors import DemandError
-from teccl.moe.routing import IntArray, Routing
+from teccl.moe.token_choices import IntArray, Routing
 
 PLACEMENTS = ("round-robin", "balanced")
 

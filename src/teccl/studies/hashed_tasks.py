@@ -8,12 +8,12 @@ from typing import Any
 
 from teccl import __version__
 from teccl.demand import Demand
-from teccl.demand.files import demand_to_dict
+from teccl.demand.demand_files import demand_to_dict
 from teccl.errors import MethodError
 from teccl.progress import CancelToken
 from teccl.result import Result
 from teccl.topology import Topology
-from teccl.topology.files import topology_to_dict
+from teccl.topology.topology_files import topology_to_dict
 
 # Options that decide how a result is found but neither which one nor how it is shown.
 _IRRELEVANT = ("progress", "cancel")

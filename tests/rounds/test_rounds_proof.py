@@ -9,8 +9,8 @@ from tests.torch.schedules import COLLECTIVES, has_root, random_schedule, solved
 
 from teccl.errors import VerificationError
 from teccl.rounds.executable import Executable, full_count
-from teccl.rounds.model import RankRounds
-from teccl.rounds.proof import prove
+from teccl.rounds.round_steps import RankRounds
+from teccl.rounds.rounds_proof import prove
 from teccl.schedule import Schedule
 
 

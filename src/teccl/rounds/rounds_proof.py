@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from teccl.demand import Collective, Tenant
 from teccl.errors import VerificationError
-from teccl.rounds.model import RankRounds, Round, Sum, Transfer
+from teccl.rounds.round_steps import RankRounds, Round, Sum, Transfer
 from teccl.runtime.rank_program import SCRATCH, Place
 
 SEND, RECV = 0, 1

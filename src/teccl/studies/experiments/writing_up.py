@@ -12,7 +12,7 @@ from typing import Any
 from teccl import _files as files
 from teccl._suggest import did_you_mean
 from teccl.errors import InputError
-from teccl.studies.experiments.model import Experiment, Table
+from teccl.studies.experiments.experiment import Experiment, Table
 from teccl.studies.running import Bench, Workplace
 
 PACKAGES = ("teccl", "numpy", "scipy", "numba", "highspy", "ortools")

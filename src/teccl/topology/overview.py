@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl._graphs import strong_components
-from teccl.topology.model import Topology
+from teccl.topology.graph import Topology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

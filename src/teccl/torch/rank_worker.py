@@ -53,14 +53,14 @@ def run_job(job: dict[str, Any]) -> Any:
 def _measure(job: dict[str, Any]) -> dict[str, Any]:
     from teccl.runtime.measure import Options
     from teccl.schedule import Schedule
-    from teccl.torch.measure import measure
+    from teccl.torch.measuring import measure
 
     return measure(Schedule.load(job["schedule"]), Options(**job["options"])).to_dict()
 
 
 def _calibrate(job: dict[str, Any]) -> dict[str, Any]:
     from teccl.runtime.pingpong import Plan
-    from teccl.torch.pingpong import measure_links
+    from teccl.torch.link_times import measure_links
 
     return measure_links(Plan.from_dict(job["plan"]))
 

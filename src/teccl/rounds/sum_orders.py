@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from teccl.rounds.lowering import rank_rounds
-from teccl.rounds.model import Sum
+from teccl.rounds.round_steps import Sum
 from teccl.runtime.rank_program import SCRATCH, Departure, Place, Program
 
 _Term = tuple[int, int] | tuple[int, Place]

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from teccl.errors import ScheduleError
 from teccl.problem import Problem
+from teccl.schedule.additions import SumArray, check_sums
 from teccl.schedule.ordering import order_by
-from teccl.schedule.sums import SumArray, check_sums
 from teccl.timegrid import TimeGrid
 from teccl.units import PICOSECONDS
 
@@ -256,7 +256,7 @@ class Schedule:
 
     def save(self, path: str | Path) -> None:
         """Write the schedule file; compressed when the name ends in ``.gz``."""
-        from teccl.schedule.files import save_schedule
+        from teccl.schedule.schedule_files import save_schedule
 
         save_schedule(self, Path(path))
 
@@ -269,7 +269,7 @@ class Schedule:
         ScheduleError
             If the file is damaged, foreign or of another version.
         """
-        from teccl.schedule.files import load_schedule
+        from teccl.schedule.schedule_files import load_schedule
 
         return load_schedule(Path(path))
 

@@ -27,9 +27,9 @@ from starlette.routing import Route
 
 from teccl.errors import InputError, TecclError
 from teccl.web.guard import Guard
-from teccl.web.jobs import Job, JobStore, TooManyJobsError
+from teccl.web.job_process import Order
+from teccl.web.job_table import Job, JobStore, TooManyJobsError
 from teccl.web.requests import COLLECTIVES, read_job, read_upload_name
-from teccl.web.worker import Order
 
 _ASSETS = {
     "app.js": ("teccl.web", "assets/app.js", "text/javascript"),

@@ -10,8 +10,8 @@ import yaml
 
 from teccl.errors import TopologyError
 from teccl.topology import Link, Node, NodeKind, Topology
-from teccl.topology.files import load_topology, topology_from_dict, topology_to_dict
 from teccl.topology.presets import PRESETS, build_preset
+from teccl.topology.topology_files import load_topology, topology_from_dict, topology_to_dict
 
 RATE = Fraction(10**9)
 SPECS = [

@@ -20,7 +20,7 @@ from teccl.runtime.run_report import Row, RunReport, Timing, slowest
 from teccl.schedule import Schedule
 from teccl.torch.calls import combiner
 from teccl.torch.engines import PeerFailed, engine_of
-from teccl.torch.faults import Faults
+from teccl.torch.failures import Faults
 from teccl.torch.plans import COLLECTIVES
 
 _OPS = {"sum": "SUM", "min": "MIN", "max": "MAX", "prod": "PRODUCT"}

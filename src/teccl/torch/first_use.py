@@ -10,9 +10,9 @@ from typing import Any
 from teccl.demand import Collective, Demand
 from teccl.errors import InputError, RunError, TecclError
 from teccl.schedule import Schedule
-from teccl.schedule.files import schedule_from_dict, schedule_to_dict
+from teccl.schedule.schedule_files import schedule_from_dict, schedule_to_dict
+from teccl.studies.hashed_tasks import Task, carry_out
 from teccl.studies.store import Store
-from teccl.studies.tasks import Task, carry_out
 from teccl.topology import Topology
 from teccl.torch.plans import Entry, Found
 

@@ -175,8 +175,8 @@ class Topology:
         """
         if isinstance(text, Topology):
             return text
-        from teccl.topology.files import is_file_name, load_topology
         from teccl.topology.presets import build_preset
+        from teccl.topology.topology_files import is_file_name, load_topology
 
         if isinstance(text, Path) or is_file_name(text):
             return load_topology(Path(text))
@@ -184,7 +184,7 @@ class Topology:
 
     def save(self, path: str | Path) -> None:
         """Write the topology as YAML or, by the file name, JSON."""
-        from teccl.topology.files import save_topology
+        from teccl.topology.topology_files import save_topology
 
         save_topology(self, Path(path))
 

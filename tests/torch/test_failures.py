@@ -118,7 +118,7 @@ def test_a_rank_that_dies_at_the_start_is_named(moment, tmp_path):
 def test_a_call_that_is_interrupted_breaks_the_group():
     """What is half-way on the wire must not meet the next call; the others notice."""
     from teccl.errors import RunError
-    from teccl.torch.faults import Faults
+    from teccl.torch.failures import Faults
 
     faults, closed = Faults(None, 1, (4, 6), 1.0), []
     faults.on_break = lambda: closed.append(True)

@@ -38,7 +38,7 @@ def launch(job: Mapping[str, Any], ranks: int, *, timeout: float) -> Any:
     Parameters
     ----------
     job
-        What `teccl.torch.worker` is to do, as plain data.
+        What `teccl.torch.rank_worker` is to do, as plain data.
     timeout
         Seconds without progress after which a rank gives up.
 
@@ -72,7 +72,7 @@ def _start(folder: Path, rank: int, ranks: int) -> "subprocess.Popen[bytes]":
     }
     with (folder / f"output-{rank}").open("wb") as output:
         return subprocess.Popen(  # noqa: S603, our own program
-            [sys.executable, "-m", "teccl.torch.worker", str(folder / "job.json")],
+            [sys.executable, "-m", "teccl.torch.rank_worker", str(folder / "job.json")],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -11,7 +11,7 @@ from teccl.runtime.calibrate import Calibration, calibration, plan_pairs
 from teccl.runtime.measure import Options
 from teccl.runtime.messages import active_ranks
 from teccl.schedule import Schedule
-from teccl.torch.launch import launch, launched_rank
+from teccl.torch.local_ranks import launch, launched_rank
 
 DEFAULT_RANKS = 2
 # Without a limit of the user's, as torch has it for its own groups.
@@ -44,8 +44,8 @@ def run_file(
     timeout = options.timeout or _TIMEOUT_S
     rank = launched_rank()
     if rank is not None:
-        from teccl.torch.measure import measure
-        from teccl.torch.worker import in_world
+        from teccl.torch.measuring import measure
+        from teccl.torch.rank_worker import in_world
 
         found = in_world(lambda: measure(Schedule.load(path), options), timeout=timeout)
         return found.to_dict() if rank == 0 else None
@@ -65,7 +65,7 @@ def run_file(
 
 
 def _number_of_ranks(schedule: Schedule, ranks: int | None) -> int:
-    from teccl.torch.measure import check_schedule
+    from teccl.torch.measuring import check_schedule
 
     number = len(active_ranks(schedule)) if ranks is None else ranks
     check_schedule(schedule, number)
@@ -103,8 +103,8 @@ def calibrate_ranks(
     limit = timeout or _TIMEOUT_S
     rank = launched_rank()
     if rank is not None:
-        from teccl.torch.pingpong import measure_links
-        from teccl.torch.worker import in_world
+        from teccl.torch.link_times import measure_links
+        from teccl.torch.rank_worker import in_world
 
         number = int(os.environ["WORLD_SIZE"])
         plan, stands_for = plan_pairs(number, sizes, group=group, repeat=repeat)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from teccl import _files as files
-from teccl.demand.model import Collective, Demand, ExplicitChunk, Tenant, parse_collective
+from teccl.demand.tenants import Collective, Demand, ExplicitChunk, Tenant, parse_collective
 from teccl.errors import DemandError, UnitError
 from teccl.units import format_duration, format_size, parse_duration, parse_size
 

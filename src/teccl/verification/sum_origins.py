@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from teccl._arrays import NEVER, BoolArray, IntArray
+from teccl.schedule.additions import SumArray
 from teccl.schedule.columns import Sends
-from teccl.schedule.sums import SumArray
 from teccl.verification.timeline import Timeline
 
 

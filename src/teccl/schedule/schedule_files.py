@@ -7,10 +7,11 @@ import numpy as np
 
 from teccl import __version__
 from teccl import _files as files
-from teccl.demand.files import demand_from_dict, demand_to_dict
+from teccl.demand.demand_files import demand_from_dict, demand_to_dict
 from teccl.errors import InputError, ScheduleError
 from teccl.problem import Problem, SwitchMode, Transit
-from teccl.schedule.model import (
+from teccl.schedule.orbits import folded, unfolded
+from teccl.schedule.sends import (
     SEND_DTYPE,
     SUM_SEND_DTYPE,
     BoundSummary,
@@ -19,7 +20,6 @@ from teccl.schedule.model import (
     SendArray,
     check_ranges,
 )
-from teccl.schedule.orbits import folded, unfolded
 from teccl.schedule.sum_files import (
     references_from_plain,
     references_to_plain,
@@ -27,7 +27,7 @@ from teccl.schedule.sum_files import (
     sums_to_plain,
 )
 from teccl.timegrid import TimeGrid
-from teccl.topology.files import topology_from_dict, topology_to_dict
+from teccl.topology.topology_files import topology_from_dict, topology_to_dict
 from teccl.units import format_duration, format_size, parse_duration
 
 _Choice = TypeVar("_Choice", SwitchMode, Transit)

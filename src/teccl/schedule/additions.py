@@ -16,7 +16,7 @@ from teccl.errors import ScheduleError
 from teccl.problem import Problem
 
 if TYPE_CHECKING:
-    from teccl.schedule.model import Schedule
+    from teccl.schedule.sends import Schedule
 
 IntArray = npt.NDArray[np.int64]
 SumArray = npt.NDArray[Any]

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from teccl.errors import InputError
-from teccl.web.worker import Order, work
+from teccl.web.job_process import Order, work
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

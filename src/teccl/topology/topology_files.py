@@ -9,7 +9,7 @@ import yaml
 
 from teccl import _files as files
 from teccl.errors import TopologyError
-from teccl.topology.model import MAX_NAME, MAX_NODES, Link, Node, NodeKind, Topology
+from teccl.topology.graph import MAX_NAME, MAX_NODES, Link, Node, NodeKind, Topology
 from teccl.units import (
     format_bandwidth,
     format_duration,

@@ -12,8 +12,8 @@ from teccl._arrays import BoolArray, IntArray
 from teccl.errors import ScheduleError
 from teccl.replay.relations import Book
 from teccl.replay.times import Times
+from teccl.schedule.additions import SumArray
 from teccl.schedule.columns import Sends
-from teccl.schedule.sums import SumArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
