@@ -15,7 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 import teccl
-from teccl.runtime.mpi import Collective
+from teccl.runtime.mpi import MpiCollective
 
 INPUTS, HIDDEN, SAMPLES, STEPS, RATE = 8, 32, 64, 30, 0.05
 # Gradients are rounded to multiples of this before they are summed, so that sums are exact and do
@@ -68,7 +68,7 @@ def main(path: str) -> None:
     comm = MPI.COMM_WORLD
     # The schedule was made for some size; here it carries as many elements as there are weights.
     count = INPUTS * HIDDEN + HIDDEN
-    collective = Collective(teccl.Schedule.load(path), comm, count=count, timeout=60)
+    collective = MpiCollective(teccl.Schedule.load(path), comm, count=count, timeout=60)
     ours = train(comm, collective.run)
     theirs = train(comm, comm.Allreduce)
     same = comm.allreduce(np.array_equal(ours, theirs), op=MPI.LAND)

@@ -8,7 +8,7 @@ from tests.verification.helpers import task, wants
 
 import teccl
 from teccl.errors import ScheduleError
-from teccl.schedule import Schedule, files, orbits, send_array
+from teccl.schedule import Schedule, orbits, schedule_files, send_array
 from teccl.schedule.orbits import folded, unfolded
 from teccl.topology import Topology
 from teccl.verification import verify
@@ -19,7 +19,7 @@ COLUMNS = ("chunk", "link", "start_ps", "epoch", "reduce")
 @pytest.fixture(autouse=True)
 def short_rows(monkeypatch):
     """Write small schedules as long ones are written."""
-    monkeypatch.setattr(files, "MAX_ROWS", 3)
+    monkeypatch.setattr(schedule_files, "MAX_ROWS", 3)
 
 
 def gathered(spec: str, **options) -> Schedule:

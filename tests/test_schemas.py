@@ -19,8 +19,7 @@ from teccl.demand import Demand
 from teccl.demand.demand_files import demand_from_dict, demand_to_dict
 from teccl.problem import Problem
 from teccl.result import Result, Status
-from teccl.schedule import schedule_files
-from teccl.schedule import send_array
+from teccl.schedule import schedule_files, send_array
 from teccl.schedule.schedule_files import schedule_from_dict, schedule_to_dict
 from teccl.timegrid import TimeGrid
 from teccl.topology.presets import PRESETS

@@ -3,10 +3,10 @@
 from fractions import Fraction
 
 from teccl import solvers
-from teccl.models.milp.general import Goal, build_milp
+from teccl.models.milp.general import MilpGoal, build_milp
 from teccl.models.milp.grid_passages import LoopError, decode
 from teccl.models.milp.physical import realise
-from teccl.models.turning import Task
+from teccl.models.turning import TurnedTask
 from teccl.problem import Problem
 from teccl.schedule import Schedule
 from teccl.solvers import SolverOptions, SolverStatus
@@ -24,10 +24,10 @@ def schedule_within(
     *,
     epoch: Fraction = MICROSECOND,
     solver: str = "highs",
-    goal: Goal = Goal.NONE,
+    goal: MilpGoal = MilpGoal.NONE,
 ) -> tuple[Schedule, int] | None:
     """A verified schedule of at most some epochs and its length, None if there is none."""
-    task = Task.of(problem, TimeGrid(problem=problem, epoch=epoch), method="milp")
+    task = TurnedTask.of(problem, TimeGrid(problem=problem, epoch=epoch), method="milp")
     whole_ways = False
     while True:
         milp = build_milp(
@@ -39,7 +39,7 @@ def schedule_within(
             whole_ways=whole_ways,
             backwards=task.is_turned,
         )
-        options = SolverOptions(time_limit=MAX_SECONDS, first_only=goal is Goal.NONE)
+        options = SolverOptions(time_limit=MAX_SECONDS, first_only=goal is MilpGoal.NONE)
         solution = solvers.solve(milp.model, solver, options)
         if solution.status is SolverStatus.INFEASIBLE:
             return None

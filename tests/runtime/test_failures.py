@@ -146,9 +146,9 @@ WRONG = """
 import numpy as np
 from mpi4py import MPI
 import teccl
-from teccl.runtime.mpi import Collective
+from teccl.runtime.mpi import MpiCollective
 
-call = Collective(teccl.Schedule.load("schedule.json"), MPI.COMM_WORLD, timeout=20)
+call = MpiCollective(teccl.Schedule.load("schedule.json"), MPI.COMM_WORLD, timeout=20)
 size = 2500 - (MPI.COMM_WORLD.rank == 1) * {short}
 call.run(np.zeros(size, {send!r}), np.zeros(2500, "float32"))
 """
@@ -240,10 +240,10 @@ def test_a_hang_inside_mpi_is_ended_by_the_watchdog(tmp_path):
 DIFFERENT = """
 from mpi4py import MPI
 import teccl
-from teccl.runtime.mpi import Collective
+from teccl.runtime.mpi import MpiCollective
 
 comm = MPI.COMM_WORLD
-Collective(teccl.Schedule.load("schedule.json"), comm, op="max" if comm.rank == 2 else "sum")
+MpiCollective(teccl.Schedule.load("schedule.json"), comm, op="max" if comm.rank == 2 else "sum")
 """
 
 
@@ -266,14 +266,14 @@ def test_a_run_longer_than_the_timeout_goes_on(schedule):
 PREPARING = """
 from mpi4py import MPI
 import teccl
-from teccl.runtime.measure import Options, measure
-from teccl.runtime.mpi import Collective
+from teccl.runtime.measure import RunOptions, measure
+from teccl.runtime.mpi import MpiCollective
 
 events = []
-run = Collective.run
-Collective.run = lambda *given, **named: (events.append("run"), run(*given, **named))
+run = MpiCollective.run
+MpiCollective.run = lambda *given, **named: (events.append("run"), run(*given, **named))
 schedule = teccl.Schedule.load("schedule.json")
-options = Options(repeat=1, warmup=0)
+options = RunOptions(repeat=1, warmup=0)
 measure(schedule, MPI.COMM_WORLD, options, beat=lambda: events.append("beat"))
 assert events[:3] == ["beat", "beat", "run"], events
 print("fine")

@@ -138,12 +138,12 @@ PROGRAM = """
 import numpy as np
 from mpi4py import MPI
 import teccl
-from teccl.runtime.mpi import Collective
+from teccl.runtime.mpi import MpiCollective
 
 comm = MPI.COMM_WORLD
 rank, n = comm.rank, comm.size
-reduce = Collective(teccl.Schedule.load("ar.json"), comm, count=1003, timeout=20)
-gather = Collective(teccl.Schedule.load("ag.json"), comm, timeout=20)
+reduce = MpiCollective(teccl.Schedule.load("ar.json"), comm, count=1003, timeout=20)
+gather = MpiCollective(teccl.Schedule.load("ag.json"), comm, timeout=20)
 for turn in range(7):  # more buffers than requests are kept for
     send, recv = np.full(1003, rank + turn, "int32"), np.zeros(1003, "int32")
     for _ in range(3):

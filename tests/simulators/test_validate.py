@@ -9,7 +9,7 @@ from tests.simulators.stand_ins import install
 from tests.verification.partial import one_shot
 
 from teccl.errors import SimulationFailed, SimulatorError
-from teccl.simulators import Comparison, Outcome, validate
+from teccl.simulators import Outcome, Validation, validate
 from teccl.topology import Topology
 
 
@@ -84,7 +84,7 @@ def test_rounding_is_allowed_for():
         outcome = Outcome(
             finish_ps=finish, allowance_ps=5, differences=differences, notes=(), command=()
         )
-        return Comparison(simulator="astrasim", replay_ps=100, outcome=outcome)
+        return Validation(simulator="astrasim", replay_ps=100, outcome=outcome)
 
     assert comparison(105).agrees is True
     assert comparison(106).agrees is False

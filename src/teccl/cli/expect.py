@@ -19,7 +19,7 @@ from teccl.cli.options import (
 
 if TYPE_CHECKING:
     from teccl.nccl.constants import Generation
-    from teccl.nccl.diagnose import Case, Finding
+    from teccl.nccl.diagnose import Diagnosis, MeasuredCase
     from teccl.nccl.expect import Expectation
     from teccl.topology import Topology
 
@@ -163,7 +163,7 @@ def _case(
     collective: str | None,
     generation: "Generation | None",
     channels: int,
-) -> "Case":
+) -> "MeasuredCase":
     from fractions import Fraction
 
     from teccl.demand import parse_collective
@@ -192,7 +192,7 @@ def _case(
     return compared(log, find(network, known, sizes, **options), shape)
 
 
-def _document(case: "Case", found: "list[Finding]") -> dict[str, Any]:
+def _document(case: "MeasuredCase", found: "list[Diagnosis]") -> dict[str, Any]:
     return {
         "log": case.log.name,
         "complete": case.log.complete,
@@ -201,7 +201,7 @@ def _document(case: "Case", found: "list[Finding]") -> dict[str, Any]:
     }
 
 
-def _diagnosis_text(case: "Case", found: "list[Finding]") -> str:
+def _diagnosis_text(case: "MeasuredCase", found: "list[Diagnosis]") -> str:
     from teccl.cli.output import table
     from teccl.units import display_time, format_size
 

@@ -8,7 +8,7 @@ from teccl.cli.errors import CommandFailed, ExitCode, UsageError, report
 from teccl.cli.options import JsonOption, QuietOption, choice, option
 
 if TYPE_CHECKING:
-    from teccl.runtime.measure import Options
+    from teccl.runtime.measure import RunOptions
 
 _RUN = "Run"
 _LINKS = "Emulated links"
@@ -69,10 +69,10 @@ def run(
     medians over the repeats, from a common start to the last rank's end.
     """
     from teccl.cli.output import emit, emit_json
-    from teccl.runtime.measure import Options
+    from teccl.runtime.measure import RunOptions
 
     scale = read_time_scale(time_scale)
-    options = Options(
+    options = RunOptions(
         repeat=read_count(repeat, "repeat", low=1),
         warmup=read_count(warmup, "warmup", low=0),
         dtype=read_name(dtype, DTYPES, "data type"),
@@ -98,7 +98,7 @@ def run(
 
 
 def _run_file(
-    backend: str, schedule: str, options: "Options", ranks: int | None
+    backend: str, schedule: str, options: "RunOptions", ranks: int | None
 ) -> dict[str, Any] | None:
     if backend == "torch":
         from teccl.runtime.launch import check_torch

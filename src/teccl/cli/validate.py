@@ -7,7 +7,7 @@ from teccl.cli.options import JsonOption, QuietOption, ScheduleArgument, choice,
 from teccl.simulators import SIMULATORS
 
 if TYPE_CHECKING:
-    from teccl.simulators import Comparison
+    from teccl.simulators import Validation
 
 _SIMULATOR = "Simulator"
 
@@ -54,7 +54,7 @@ def validate(  # noqa: PLR0917, the command line gives names
         )
 
 
-def _document(found: "Comparison") -> dict[str, Any]:
+def _document(found: "Validation") -> dict[str, Any]:
     from teccl.units import PICOSECONDS
 
     return {
@@ -71,7 +71,7 @@ def _document(found: "Comparison") -> dict[str, Any]:
     }
 
 
-def _text(found: "Comparison") -> str:
+def _text(found: "Validation") -> str:
     from teccl.cli.output import pairs
     from teccl.units import PICOSECONDS, display_time
 

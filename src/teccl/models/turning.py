@@ -19,7 +19,7 @@ BoolArray = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class TurnedTask:
     """What a model is stated for: the problem itself, or the multicast behind its sums.
 
     Parameters
@@ -39,7 +39,7 @@ class Task:
     splits: BoolArray | None = None
 
     @staticmethod
-    def of(problem: Problem, grid: TimeGrid, *, method: str) -> "Task":
+    def of(problem: Problem, grid: TimeGrid, *, method: str) -> "TurnedTask":
         """Find the multicast to solve.
 
         Raises
@@ -49,7 +49,7 @@ class Task:
         """
         table = problem.chunks
         if not table.reduce.any():
-            return Task(problem=problem, grid=grid, inner=problem, inner_grid=grid)
+            return TurnedTask(problem=problem, grid=grid, inner=problem, inner_grid=grid)
         title = problem.demand.title
         several = any(len(table.destinations(m)) > 1 for m in np.flatnonzero(table.reduce).tolist())
         if several or not table.reduce.all():
@@ -63,7 +63,7 @@ class Task:
         inner = transposed_problem(problem)
         reduces = np.array([node.reduce for node in problem.topology.nodes], dtype=bool)
         hyper = problem.switch is SwitchMode.HYPER_EDGE
-        return Task(
+        return TurnedTask(
             problem=problem,
             grid=grid,
             inner=inner,

@@ -9,15 +9,15 @@ from teccl.nccl.beside import model_of
 from teccl.nccl.constants import Algorithm, Generation, Protocol
 from teccl.nccl.cost_model import Cost, best, cost, costs
 from teccl.nccl.shape import Shape, shape_of
-from teccl.nccl.tuning_log import Choice, read_choices, read_tuning
+from teccl.nccl.tuning_log import TunedChoice, read_choices, read_tuning
 
 __all__ = [
     "Algorithm",
-    "Choice",
     "Cost",
     "Generation",
     "Protocol",
     "Shape",
+    "TunedChoice",
     "best",
     "cost",
     "costs",

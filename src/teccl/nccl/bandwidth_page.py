@@ -4,7 +4,7 @@ import html
 import math
 from collections.abc import Sequence
 
-from teccl.nccl.diagnose import Case, Finding
+from teccl.nccl.diagnose import Diagnosis, MeasuredCase
 from teccl.units import display_time, format_size
 
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM = 760, 320, 60, 40
@@ -19,7 +19,7 @@ tr.far { background: #fdd; } svg text { font-size: 11px; }
 """
 
 
-def diagnosis_page(cases: Sequence[tuple[Case, list[Finding]]], topology: str) -> str:
+def diagnosis_page(cases: Sequence[tuple[MeasuredCase, list[Diagnosis]]], topology: str) -> str:
     """Return the text of an HTML page."""
     title = html.escape(f"Measured and expected on {topology}")
     parts = "".join(_section(case, found) for case, found in cases)
@@ -31,7 +31,7 @@ def diagnosis_page(cases: Sequence[tuple[Case, list[Finding]]], topology: str) -
     )
 
 
-def _section(case: Case, found: list[Finding]) -> str:
+def _section(case: MeasuredCase, found: list[Diagnosis]) -> str:
     reasons = "".join(
         f"<li><b>{html.escape(each.kind)}</b>: {html.escape(each.text)} "
         f"<i>({html.escape(each.evidence)})</i></li>"
@@ -54,7 +54,7 @@ def _section(case: Case, found: list[Finding]) -> str:
     )
 
 
-def _curves(case: Case) -> str:
+def _curves(case: MeasuredCase) -> str:
     """Bus bandwidths over sizes, both on logarithmic axes."""
     if len(case.sizes) < 2:
         return ""

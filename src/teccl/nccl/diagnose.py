@@ -6,7 +6,7 @@ from statistics import median
 from typing import Any
 
 from teccl.nccl.expect import Expectation
-from teccl.nccl.logs import Row, TestLog
+from teccl.nccl.logs import LogRow, TestLog
 from teccl.nccl.shape import Shape
 
 # A size is far off where it takes this much longer than expected.
@@ -25,7 +25,7 @@ _FAR_PATHS = ("PXB", "PHB", "SYS")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Diagnosis:
     """A likely reason, most telling first.
 
     Parameters
@@ -51,7 +51,7 @@ class Finding:
 class Compared:
     """One size, measured and expected."""
 
-    row: Row
+    row: LogRow
     expected: Expectation
 
     @property
@@ -85,7 +85,7 @@ class Compared:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class MeasuredCase:
     """A log beside what was expected of it.
 
     Parameters
@@ -114,7 +114,7 @@ class Case:
         return median([each.ratio for each in self.large[-3:]]) if self.large else 1.0
 
 
-def findings(case: Case) -> list[Finding]:
+def findings(case: MeasuredCase) -> list[Diagnosis]:
     """Return what the log shows, most telling first; at least one finding."""
     damage = [*_wrong_values(case), *_units(case)]
     if damage:
@@ -125,13 +125,13 @@ def findings(case: Case) -> list[Finding]:
     far = [each for each in case.sizes if each.is_far_off]
     if far:
         text = "some sizes are far slower than expected and the log does not show why"
-        found.append(Finding(kind="unexplained", text=text, evidence=_worst(far)))
+        found.append(Diagnosis(kind="unexplained", text=text, evidence=_worst(far)))
     elif case.sizes:
         text = f"no size took more than {FAR_OFF:g} times as long as expected"
         evidence = f"at most {max(each.ratio for each in case.sizes):.2f} times"
-        found.append(Finding(kind="healthy", text=text, evidence=evidence))
+        found.append(Diagnosis(kind="healthy", text=text, evidence=evidence))
     return found or [
-        Finding(
+        Diagnosis(
             kind="no-sizes",
             text="nothing to compare: the log lists no sizes, only debug output",
             evidence=case.log.name,
@@ -139,17 +139,17 @@ def findings(case: Case) -> list[Finding]:
     ]
 
 
-def _wrong_values(case: Case) -> Iterator[Finding]:
+def _wrong_values(case: MeasuredCase) -> Iterator[Diagnosis]:
     bad = [each.row for each in case.sizes if each.row.wrong]
     if bad:
-        yield Finding(
+        yield Diagnosis(
             kind="wrong-values",
             text="results are wrong, so times mean nothing; look for failing hardware",
             evidence=f"{bad[0].wrong} wrong values at {bad[0].size_bytes} bytes",
         )
 
 
-def _units(case: Case) -> Iterator[Finding]:
+def _units(case: MeasuredCase) -> Iterator[Diagnosis]:
     """Time, size and bandwidth of a row must agree."""
     odd = [
         row
@@ -159,7 +159,7 @@ def _units(case: Case) -> Iterator[Finding]:
     if len(odd) > len(case.sizes) / 2:
         row = odd[-1]
         says = row.size_bytes / row.seconds / 1e9
-        yield Finding(
+        yield Diagnosis(
             kind="units",
             text="times are not in microseconds or bandwidths not in GB/s, as nccl-tests prints "
             "them; convert the log",
@@ -168,11 +168,11 @@ def _units(case: Case) -> Iterator[Finding]:
         )
 
 
-def _impossible(case: Case) -> Iterator[Finding]:
+def _impossible(case: MeasuredCase) -> Iterator[Diagnosis]:
     fast = [each for each in case.sizes if each.row.seconds < each.expected.bound_s * _SURE]
     if fast:
         each = fast[-1]
-        yield Finding(
+        yield Diagnosis(
             kind="impossible",
             text="faster than the topology allows: it has more or faster links than the topology "
             "says, or the log counts another size",
@@ -181,23 +181,23 @@ def _impossible(case: Case) -> Iterator[Finding]:
         )
 
 
-def _protocol(case: Case) -> Iterator[Finding]:
+def _protocol(case: MeasuredCase) -> Iterator[Diagnosis]:
     for name in ("NCCL_PROTO", "NCCL_ALGO"):
         if name in case.log.settings:
-            yield Finding(
+            yield Diagnosis(
                 kind="protocol",
                 text=f"{name} is fixed for all sizes; unset it unless a measurement asked for it",
                 evidence=f"{name} set by environment to {case.log.settings[name]}",
             )
 
 
-def _fewer_nics(case: Case) -> Iterator[Finding]:
+def _fewer_nics(case: MeasuredCase) -> Iterator[Diagnosis]:
     """Cards that NCCL lists, or a slowdown of large sizes by a whole number of cards."""
     if case.shape is None or case.shape.nodes < 2:
         return
     expected, listed = case.shape.per_node, len(case.log.nics)
     if 0 < listed < expected:
-        yield Finding(
+        yield Diagnosis(
             kind="nics",
             text=f"{listed} network cards are in use where the topology has {expected} a node; "
             "look at NCCL_IB_HCA and at cards that are down",
@@ -210,7 +210,7 @@ def _fewer_nics(case: Case) -> Iterator[Finding]:
             text = (
                 "half of the network cards" if 2 * count == expected else f"{count} network cards"
             )
-            yield Finding(
+            yield Diagnosis(
                 kind="nics",
                 text=f"large sizes run as if {text} of {expected} worked; look for rails that are "
                 "missing or down",
@@ -220,10 +220,10 @@ def _fewer_nics(case: Case) -> Iterator[Finding]:
             return
 
 
-def _paths(case: Case) -> Iterator[Finding]:
+def _paths(case: MeasuredCase) -> Iterator[Diagnosis]:
     far = sorted({way for _, way in case.log.paths if way in _FAR_PATHS})
     if far and case.slowdown > FAR_OFF:
-        yield Finding(
+        yield Diagnosis(
             kind="paths",
             text=f"GPUs reach their network cards over {', '.join(far)} rather than PIX, through "
             "more of the host than need be; look at the placement of ranks and cards",
@@ -231,10 +231,10 @@ def _paths(case: Case) -> Iterator[Finding]:
         )
 
 
-def _slow_link(case: Case) -> Iterator[Finding]:
+def _slow_link(case: MeasuredCase) -> Iterator[Diagnosis]:
     small = [each for each in case.sizes if each not in case.large]
     if case.slowdown > FAR_OFF and median([each.ratio for each in small] or [1.0]) <= FAR_OFF:
-        yield Finding(
+        yield Diagnosis(
             kind="slow-link",
             text="small sizes are as expected and large ones all slower by one factor: the slowest "
             "link sets the pace of a ring; look for a link, a card or a GPU below its rate",
@@ -242,11 +242,11 @@ def _slow_link(case: Case) -> Iterator[Finding]:
         )
 
 
-def _dips(case: Case) -> Iterator[Finding]:
+def _dips(case: MeasuredCase) -> Iterator[Diagnosis]:
     rows = [each.row for each in case.sizes]
     for before, row, after in zip(rows, rows[1:], rows[2:], strict=False):
         if row.busbw < _DIP * min(before.busbw, after.busbw):
-            yield Finding(
+            yield Diagnosis(
                 kind="switch-over",
                 text="one size is slower than both of its neighbours, as where NCCL changes its "
                 "protocol or algorithm too early or too late; a tuner file can move that",
@@ -256,9 +256,9 @@ def _dips(case: Case) -> Iterator[Finding]:
             return
 
 
-def _truncated(case: Case) -> Iterator[Finding]:
+def _truncated(case: MeasuredCase) -> Iterator[Diagnosis]:
     if case.log.rows and not case.log.complete:
-        yield Finding(
+        yield Diagnosis(
             kind="truncated",
             text="the log ends before its last line, the test did not finish or was cut; sizes "
             "after the last one are missing",
@@ -271,7 +271,7 @@ def _worst(far: Sequence[Compared]) -> str:
     return f"{each.row.size_bytes} bytes took {each.ratio:.2f} times as long as expected"
 
 
-CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[MeasuredCase], Iterator[Diagnosis]], ...] = (
     _impossible,
     _protocol,
     _fewer_nics,
@@ -282,7 +282,7 @@ CHECKS: tuple[Callable[[Case], Iterator[Finding]], ...] = (
 )
 
 
-def compared(log: TestLog, expected: Sequence[Expectation], shape: Shape | None) -> Case:
+def compared(log: TestLog, expected: Sequence[Expectation], shape: Shape | None) -> MeasuredCase:
     """Set a log beside what was expected of its sizes."""
     by_size = {each.size_bytes: each for each in expected}
     sizes = tuple(
@@ -290,4 +290,4 @@ def compared(log: TestLog, expected: Sequence[Expectation], shape: Shape | None)
         for row in log.rows
         if row.size_bytes in by_size
     )
-    return Case(log=log, shape=shape, sizes=sizes)
+    return MeasuredCase(log=log, shape=shape, sizes=sizes)

@@ -21,7 +21,7 @@ _COLUMNS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class LogRow:
     """One size, as printed for out of place.
 
     Parameters
@@ -66,7 +66,7 @@ class TestLog:
     collective: str | None
     ranks: int
     hosts: int
-    rows: tuple[Row, ...]
+    rows: tuple[LogRow, ...]
     complete: bool
     nics: tuple[str, ...] = ()
     paths: frozenset[tuple[str, str]] = frozenset()
@@ -109,7 +109,7 @@ def _nics(text: str) -> tuple[str, ...]:
     return tuple(name for name, _ in _NIC.findall(listed[1])) if listed else ()
 
 
-def _row(line: str) -> Row | None:
+def _row(line: str) -> LogRow | None:
     words = line.split()
     if len(words) < _COLUMNS or not words[0].isdigit() or not words[1].isdigit():
         return None
@@ -120,7 +120,7 @@ def _row(line: str) -> Row | None:
     if time <= 0 or not int(words[0]):
         return None
     wrong = words[8] if len(words) > _COLUMNS else ""
-    return Row(
+    return LogRow(
         size_bytes=int(words[0]),
         seconds=time * 1e-6,
         algbw=algbw,

@@ -34,7 +34,7 @@ Column = tuple[Algorithm, Protocol]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class TunedChoice:
     """What NCCL chose for a size.
 
     Parameters
@@ -56,7 +56,7 @@ class Choice:
     seconds: float | None
 
 
-def read_choices(path: Path) -> tuple[Choice, ...]:
+def read_choices(path: Path) -> tuple[TunedChoice, ...]:
     """Read which algorithm and protocol NCCL took for each size, equal lines once.
 
     Raises
@@ -73,7 +73,7 @@ def read_choices(path: Path) -> tuple[Choice, ...]:
     return tuple(found)
 
 
-def _choices(text: str) -> Iterator[Choice]:
+def _choices(text: str) -> Iterator[TunedChoice]:
     algorithms, protocols = tuple(Algorithm), tuple(Protocol)
     for name, size, way, protocol, time in _CHOICE.findall(text):
         # Numbers count in NCCL's order, which is that of the enumerations.
@@ -85,7 +85,7 @@ def _choices(text: str) -> Iterator[Choice]:
             taken = known, Protocol(protocol.lower())
         else:
             continue
-        yield Choice(
+        yield TunedChoice(
             collective=_NAMES.get(name),
             size_bytes=int(size),
             algorithm=taken[0],

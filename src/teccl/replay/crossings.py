@@ -12,7 +12,7 @@ from teccl.schedule.columns import Sends
 from teccl.schedule.ordering import order_by
 
 
-class Passing(StrEnum):
+class Crossing(StrEnum):
     """How a transfer goes through switches."""
 
     STORE = "store-and-forward"
@@ -20,13 +20,13 @@ class Passing(StrEnum):
     HYPER_EDGE = "hyper-edge"
 
     @staticmethod
-    def of(problem: Problem) -> "Passing":
+    def of(problem: Problem) -> "Crossing":
         """How switches are passed in a problem; without switches every mode means the same."""
         if problem.topology.num_switches == 0:
-            return Passing.STORE
+            return Crossing.STORE
         if problem.switch is SwitchMode.HYPER_EDGE:
-            return Passing.HYPER_EDGE
-        return Passing.CIRCUIT if problem.transit is Transit.CUT_THROUGH else Passing.STORE
+            return Crossing.HYPER_EDGE
+        return Crossing.CIRCUIT if problem.transit is Transit.CUT_THROUGH else Crossing.STORE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +47,7 @@ class Passages:
         Per transfer, one send that leaves a GPU, -1 where none does, and how many do.
     """
 
-    passing: Passing
+    passing: Crossing
     index: IntArray
     enters: IntArray
     leaves: IntArray
@@ -76,7 +76,7 @@ class Passages:
             found = np.minimum(np.searchsorted(known, left[order]), len(known) - 1)
             leaves[out[order]] = np.where(known[found] == left[order], found, -1)
         return Passages(
-            passing=Passing.of(sends.problem),
+            passing=Crossing.of(sends.problem),
             index=index,
             enters=enters,
             leaves=leaves,
@@ -143,7 +143,7 @@ class Passages:
         """Whether each passage may combine the sends that enter it."""
         reduces = np.array([node.reduce for node in sends.problem.topology.nodes], dtype=bool)
         sums = reduces[sends.dst[self.entry]] & sends.is_reduce[self.entry]
-        return sums & (self.passing is not Passing.HYPER_EDGE)
+        return sums & (self.passing is not Crossing.HYPER_EDGE)
 
 
 def _without_gaps(names: IntArray) -> tuple[IntArray, int]:

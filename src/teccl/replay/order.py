@@ -1,6 +1,6 @@
 """Order: everything that a replay keeps of a schedule but which arrival feeds which send."""
 
-from teccl.replay.crossings import Passages, Passing
+from teccl.replay.crossings import Crossing, Passages
 from teccl.replay.forwards import keep_forwards
 from teccl.replay.merged import keep_sums
 from teccl.replay.places import keep_apart, link_uses, shared_uses
@@ -27,7 +27,7 @@ def order_of(
         If links that carry one transfer at a time carry several.
     """
     book = Book(len(sends))
-    may_meet = passages.passing is Passing.CIRCUIT
+    may_meet = passages.passing is Crossing.CIRCUIT
     keep_apart(book, times, link_uses(sends), may_meet=may_meet)
     if sends.problem.topology.shared:
         keep_apart(book, times, shared_uses(sends), may_meet=False)

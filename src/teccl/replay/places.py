@@ -14,19 +14,19 @@ from teccl.schedule.columns import Sends
 from teccl.schedule.ordering import order_by
 
 
-class Uses(NamedTuple):
+class PlaceUses(NamedTuple):
     """Pairs of a send and a link or shared capacity that it occupies."""
 
     row: IntArray
     place: IntArray
 
 
-def link_uses(sends: Sends) -> Uses:
+def link_uses(sends: Sends) -> PlaceUses:
     """Every send with its link."""
-    return Uses(np.arange(len(sends)), sends.link)
+    return PlaceUses(np.arange(len(sends)), sends.link)
 
 
-def shared_uses(sends: Sends) -> Uses:
+def shared_uses(sends: Sends) -> PlaceUses:
     """Sends with every shared capacity of their links."""
     topology = sends.problem.topology
     number = {name: i for i, name in enumerate(topology.shared)}
@@ -35,10 +35,10 @@ def shared_uses(sends: Sends) -> Uses:
     first = np.cumsum(count) - count
     rows = np.repeat(np.arange(len(sends)), count[sends.link])
     place = ints([i for each in shares for i in each])
-    return Uses(rows, place[expand(first[sends.link], count[sends.link])])
+    return PlaceUses(rows, place[expand(first[sends.link], count[sends.link])])
 
 
-def keep_apart(book: Book, times: Times, uses: Uses, *, may_meet: bool) -> None:
+def keep_apart(book: Book, times: Times, uses: PlaceUses, *, may_meet: bool) -> None:
     """Keep sends that follow one another at a place disjoint and in order.
 
     Circuits that meet on a link are free relative to each other, and still never need more than

@@ -8,7 +8,7 @@ from teccl._parallel import both
 from teccl.errors import ScheduleError
 from teccl.problem import Problem
 from teccl.replay.bodies import CANNOT_KEEP, least_starts
-from teccl.replay.crossings import Passages, Passing
+from teccl.replay.crossings import Crossing, Passages
 from teccl.replay.feeds import Feeds, feeds_of
 from teccl.replay.order import order_of
 from teccl.replay.places import single_file
@@ -140,7 +140,7 @@ def _settle(
     """
     times, topology = original, problem.topology
     is_moved = topology is not schedule.problem.topology
-    if is_moved and passages.passing is Passing.CIRCUIT:
+    if is_moved and passages.passing is Crossing.CIRCUIT:
         parted = single_file(sends, passages, original, topology.rates)
         relations = relations.plus(*parted)
     least = least_profiled_starts if topology.has_profiles else least_starts

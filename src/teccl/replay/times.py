@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from teccl._arrays import IntArray
 from teccl.problem import Problem
-from teccl.replay.crossings import Passing
+from teccl.replay.crossings import Crossing
 from teccl.schedule.sends import SendArray
 from teccl.schedule.timing import times_at
 
@@ -34,9 +34,9 @@ class Times:
     def of(problem: Problem, rows: SendArray, start: IntArray) -> "Times":
         """Time sends that begin at given picoseconds on the links of a problem."""
         held, arrival = times_at(problem, rows, start)
-        passing, handoff = Passing.of(problem), arrival
-        if passing is Passing.CIRCUIT:
+        passing, handoff = Crossing.of(problem), arrival
+        if passing is Crossing.CIRCUIT:
             handoff = start + problem.topology.alpha_ps[rows["link"]]
-        if passing is Passing.HYPER_EDGE:
+        if passing is Crossing.HYPER_EDGE:
             handoff = start
         return Times(start=start, held=held, arrival=arrival, handoff=handoff)

@@ -10,7 +10,7 @@ from teccl.rounds.round_steps import RankRounds
 from teccl.rounds.sum_orders import Formed, with_fixed_order
 from teccl.runtime.extract import rank_program
 from teccl.runtime.messages import Messages, messages_of
-from teccl.runtime.rank_program import Program
+from teccl.runtime.rank_program import RankProgram
 from teccl.schedule import Schedule
 
 
@@ -86,7 +86,7 @@ class Executable:
         """How many rounds there are."""
         return max(self.rounds.values(), default=0)
 
-    def program(self, rank: int, count: int | None) -> Program:
+    def program(self, rank: int, count: int | None) -> RankProgram:
         """Return a rank's program for some number of elements, as nccl-tests counts them."""
         program = rank_program(self.schedule, self.messages, rank, itemsize=1, count=count)
         return program if self.lowest is None else with_fixed_order(program, self.lowest)
@@ -96,7 +96,7 @@ class Executable:
         return rank_rounds(self.program(rank, count), self.rounds)
 
 
-def _is_exchange(collective: Collective, programs: Sequence[Program]) -> bool:
+def _is_exchange(collective: Collective, programs: Sequence[RankProgram]) -> bool:
     departures = (departure for program in programs for departure in program.departures)
     return collective is Collective.ALLTOALL and all(each.after is None for each in departures)
 

@@ -8,13 +8,13 @@ same two ranks keep the order of the schedule, on both of them.
 from collections.abc import Mapping, Sequence
 
 from teccl.rounds.round_steps import RankRounds, Round, Sum, Transfer, sums_of
-from teccl.runtime.rank_program import Program
+from teccl.runtime.rank_program import RankProgram
 
 
 class _Levels:
     """After which round each step of a program can be made, as rounds of messages get known."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: RankProgram) -> None:
         self.program = program
         self.own = [0] * len(program.steps)
         self.before: list[list[int]] = [[] for _ in program.steps]
@@ -40,7 +40,7 @@ class _Levels:
         return level
 
 
-def assign_rounds(programs: Sequence[Program]) -> dict[int, int]:
+def assign_rounds(programs: Sequence[RankProgram]) -> dict[int, int]:
     """Return the round of each message between ranks, counted from 1.
 
     Parameters
@@ -71,7 +71,7 @@ def assign_rounds(programs: Sequence[Program]) -> dict[int, int]:
     return rounds
 
 
-def rank_rounds(program: Program, rounds: Mapping[int, int]) -> RankRounds:
+def rank_rounds(program: RankProgram, rounds: Mapping[int, int]) -> RankRounds:
     """Put one rank's messages and sums into their rounds.
 
     Parameters

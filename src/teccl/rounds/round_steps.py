@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from teccl.runtime.rank_program import Place, Step
+from teccl.runtime.rank_program import Place, RankStep
 
 
 class Transfer(NamedTuple):
@@ -64,7 +64,7 @@ class RankRounds:
     scratch: int
 
 
-def sums_of(step: Step) -> tuple[Sum, ...]:
+def sums_of(step: RankStep) -> tuple[Sum, ...]:
     """Return the additions of a step, in the order in which they are made."""
     parts = list(step.parts)
     if step.before is not None:

@@ -21,7 +21,7 @@ SEND, RECV = 0, 1
 _Value = frozenset[tuple[tuple[int, int], int]]
 
 
-class Sizes(NamedTuple):
+class RoundSizes(NamedTuple):
     """Elements of a rank's send and recv buffers."""
 
     send: int
@@ -245,20 +245,20 @@ class _Shape:
         self.root = members[0] if tenant.root is None else tenant.root
         self.block = count // len(members)
 
-    def sizes(self, rank: int) -> Sizes:
+    def sizes(self, rank: int) -> RoundSizes:
         """Elements of a rank's buffers."""
         if rank not in self.members:
-            return Sizes(0, 0)
+            return RoundSizes(0, 0)
         at_root, block, count = rank == self.root, self.block, self.count
         return {
-            Collective.ALLGATHER: Sizes(block, count),
-            Collective.ALLTOALL: Sizes(count, count),
-            Collective.REDUCESCATTER: Sizes(count, block),
-            Collective.ALLREDUCE: Sizes(count, count),
-            Collective.BROADCAST: Sizes(count * at_root, count),
-            Collective.REDUCE: Sizes(count, count * at_root),
-            Collective.SCATTER: Sizes(count * at_root, block),
-            Collective.GATHER: Sizes(block, count * at_root),
+            Collective.ALLGATHER: RoundSizes(block, count),
+            Collective.ALLTOALL: RoundSizes(count, count),
+            Collective.REDUCESCATTER: RoundSizes(count, block),
+            Collective.ALLREDUCE: RoundSizes(count, count),
+            Collective.BROADCAST: RoundSizes(count * at_root, count),
+            Collective.REDUCE: RoundSizes(count, count * at_root),
+            Collective.SCATTER: RoundSizes(count * at_root, block),
+            Collective.GATHER: RoundSizes(block, count * at_root),
         }[self.collective]
 
     def results(self, rank: int) -> Iterable[set[tuple[int, int]]]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from teccl.rounds.lowering import rank_rounds
 from teccl.rounds.round_steps import Sum
-from teccl.runtime.rank_program import SCRATCH, Departure, Place, Program
+from teccl.runtime.rank_program import SCRATCH, Departure, Place, RankProgram
 
 _Term = tuple[int, int] | tuple[int, Place]
 
@@ -26,7 +26,7 @@ class Formed:
         What `assign_rounds` found for them.
     """
 
-    def __init__(self, programs: Sequence[Program], rounds: Mapping[int, int]) -> None:
+    def __init__(self, programs: Sequence[RankProgram], rounds: Mapping[int, int]) -> None:
         self._numbers: dict[_Term, int] = {}
         self._lowest: list[int] = []
         self._memory: dict[int, dict[Place, int]] = {program.rank: {} for program in programs}
@@ -35,7 +35,7 @@ class Formed:
         self._follow(programs, rounds)
         self.is_same = self._compare(programs)
 
-    def _follow(self, programs: Sequence[Program], rounds: Mapping[int, int]) -> None:
+    def _follow(self, programs: Sequence[RankProgram], rounds: Mapping[int, int]) -> None:
         sums: dict[int, list[tuple[int, tuple[Sum, ...]]]] = {}
         for program in programs:
             for source, target in program.copies:
@@ -76,7 +76,7 @@ class Formed:
             self._lowest.append(lowest)
         return self._numbers[term]
 
-    def _compare(self, programs: Sequence[Program]) -> bool:
+    def _compare(self, programs: Sequence[RankProgram]) -> bool:
         """Whether all ranks that keep a sum of one chunk have formed it alike."""
         found: dict[int, int] = {}
         for program in programs:
@@ -89,7 +89,7 @@ class Formed:
 
 
 def _carried(
-    programs: Sequence[Program], rounds: Mapping[int, int]
+    programs: Sequence[RankProgram], rounds: Mapping[int, int]
 ) -> dict[int, list[tuple[int, int, Place, int, Place]]]:
     """Messages of each round: number, sender and what it sends, receiver and where it goes."""
     into = {
@@ -108,7 +108,7 @@ def _carried(
     return found
 
 
-def with_fixed_order(program: Program, lowest: Mapping[int, int]) -> Program:
+def with_fixed_order(program: RankProgram, lowest: Mapping[int, int]) -> RankProgram:
     """Return a program that forms each result from all its parts at once, by lowest rank.
 
     Only results of which no partial sum is sent on are changed.
@@ -153,7 +153,7 @@ def _led(departure: Departure, into: Mapping[int, int]) -> Departure:
     return replace(departure, targets=targets)
 
 
-def _chains(program: Program) -> list[list[int]]:
+def _chains(program: RankProgram) -> list[list[int]]:
     """Steps that form a result out of own data and messages, partial sums staying inside."""
     before = {f: step for step, each in enumerate(program.followers) for f in each}
     leaving = {departure.after for departure in program.departures}

@@ -11,7 +11,7 @@ from teccl.errors import InputError, TopologyError
 from teccl.runtime.fits import Fit, faster_half, fit_line, fit_trains
 from teccl.runtime.launch import check_mpi, launch, launched_rank
 from teccl.runtime.nccl_logs import NcclLog
-from teccl.runtime.pingpong import Plan, measure_links
+from teccl.runtime.pingpong import PingPongPlan, measure_links
 from teccl.runtime.worker import in_world
 from teccl.topology import Link, Node, Topology
 
@@ -131,7 +131,7 @@ def rounded(value: float) -> Fraction:
 
 def plan_pairs(
     num_ranks: int, sizes: Sequence[int], *, group: int | None = None, **options: Any
-) -> tuple[Plan, list[list[tuple[int, int]]]]:
+) -> tuple[PingPongPlan, list[list[tuple[int, int]]]]:
     """Plan to measure all ordered pairs of ranks, or some for every two groups.
 
     Returns
@@ -146,7 +146,7 @@ def plan_pairs(
         stands_for = [[pair] for pair in pairs]
     else:
         pairs, stands_for = _group_pairs(num_ranks, group)
-    plan = Plan(pairs=tuple(pairs), sizes=(tuple(sizes),) * len(pairs), **options)
+    plan = PingPongPlan(pairs=tuple(pairs), sizes=(tuple(sizes),) * len(pairs), **options)
     return plan, stands_for
 
 
@@ -170,7 +170,7 @@ def _group_pairs(
 
 def plan_emulated(
     topology: Topology, *, time_scale: float | None = None, **options: Any
-) -> tuple[Plan, float]:
+) -> tuple[PingPongPlan, float]:
     """Plan to measure every link of a topology that is emulated.
 
     Returns
@@ -201,7 +201,7 @@ def plan_emulated(
         for (src, dst), link in links.items()
     }
     sizes = tuple(_emulated_sizes(*emulated[f"{src}>{dst}"][:2]) for src, dst in links)
-    plan = Plan(pairs=tuple(links), sizes=sizes, links=emulated, concurrent=True, **options)
+    plan = PingPongPlan(pairs=tuple(links), sizes=sizes, links=emulated, concurrent=True, **options)
     return plan, scale
 
 
@@ -219,7 +219,7 @@ def _emulated_sizes(alpha_s: float, beta_s: float) -> tuple[int, ...]:
 
 
 def calibration(
-    plan: Plan,
+    plan: PingPongPlan,
     found: dict[str, Any],
     *,
     stands_for: Sequence[Sequence[tuple[int, int]]] | None = None,
@@ -332,7 +332,7 @@ def calibrate_ranks(
     """
     check_mpi()
 
-    def make_plan(number: int) -> tuple[Plan, list[list[tuple[int, int]]] | None, float]:
+    def make_plan(number: int) -> tuple[PingPongPlan, list[list[tuple[int, int]]] | None, float]:
         if emulate is not None:
             return _emulated_plan(number, repeat, Topology.parse(emulate), time_scale)
         return *plan_pairs(number, sizes, group=group, repeat=repeat), 1.0
@@ -340,7 +340,7 @@ def calibrate_ranks(
     rank = launched_rank()
     if rank is not None:
 
-        def work(comm: Any, watchdog: Any) -> tuple[Plan, Any, float, dict[str, Any]]:
+        def work(comm: Any, watchdog: Any) -> tuple[PingPongPlan, Any, float, dict[str, Any]]:
             plan, stands_for, scale = make_plan(comm.Get_size())
             return plan, stands_for, scale, measure_links(plan, comm, beat=watchdog.beat)
 
@@ -362,7 +362,7 @@ def _default_ranks(emulate: str | Topology | None) -> int:
 
 def _emulated_plan(
     ranks: int, repeat: int, topology: Topology, time_scale: float | None
-) -> tuple[Plan, None, float]:
+) -> tuple[PingPongPlan, None, float]:
     if topology.num_gpus != ranks:
         raise InputError(
             f"{topology!r} has {topology.num_gpus} GPUs and there are {ranks} ranks; "

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from teccl.runtime.engine import Engine
 from teccl.runtime.messages import Messages
-from teccl.runtime.rank_program import Program
+from teccl.runtime.rank_program import RankProgram
 from teccl.schedule import Schedule
 from teccl.schedule.timing import transmission_from
 from teccl.units import PICOSECONDS, picoseconds
@@ -78,7 +78,7 @@ def automatic_time_scale(schedule: Schedule) -> float:
 
 
 def paces(
-    schedule: Schedule, messages: Messages, program: Program, time_scale: float
+    schedule: Schedule, messages: Messages, program: RankProgram, time_scale: float
 ) -> list[Pace]:
     """Compute the pace of each departure of a rank."""
     after = _predecessors(schedule, messages, program)
@@ -99,7 +99,7 @@ def paces(
 
 
 def _predecessors(
-    schedule: Schedule, messages: Messages, program: Program
+    schedule: Schedule, messages: Messages, program: RankProgram
 ) -> list[tuple[int, ...]]:
     """Departures that left a common link or capacity before each departure of a rank."""
     links = schedule.problem.topology.links
@@ -153,7 +153,7 @@ class PacedEngine(Engine):
 
     def __init__(
         self,
-        program: Program,
+        program: RankProgram,
         arrays: dict[int, Array],
         comm: "MPI.Comm",
         peers: dict[int, int],

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.errors import RunError
-from teccl.runtime.rank_program import SCRATCH, Place, Program, Step
+from teccl.runtime.rank_program import SCRATCH, Place, RankProgram, RankStep
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -116,7 +116,7 @@ class Engine:
 
     def __init__(
         self,
-        program: Program,
+        program: RankProgram,
         arrays: dict[int, Array],
         comm: "MPI.Comm",
         peers: dict[int, int],
@@ -201,7 +201,7 @@ class Engine:
             for departure in self.program.departures
         ]
 
-    def _sum(self, step: Step) -> list[tuple[Array, Array, Array]]:
+    def _sum(self, step: RankStep) -> list[tuple[Array, Array, Array]]:
         """Left, right and result of each addition of a step."""
         out = self._view(step.out)
         parts = [self._view(part) for part in step.parts]
@@ -355,6 +355,6 @@ class Engine:
         self._requests, self._sends = [], []
 
 
-def scratch_arrays(program: Program, dtype: np.dtype[Any]) -> dict[int, Array]:
+def scratch_arrays(program: RankProgram, dtype: np.dtype[Any]) -> dict[int, Array]:
     """Return the scratch memory of a program."""
     return {SCRATCH: np.empty(program.scratch, dtype=dtype)}

@@ -9,7 +9,15 @@ import numpy as np
 from teccl.errors import ScheduleError
 from teccl.runtime.layout import TenantLayout, tenant_layout
 from teccl.runtime.messages import MERGE, OWN, SEND, STORE, Messages, dropped_replacements
-from teccl.runtime.rank_program import SCRATCH, Departure, Place, Program, Receive, Step, Target
+from teccl.runtime.rank_program import (
+    SCRATCH,
+    Departure,
+    Place,
+    RankProgram,
+    RankStep,
+    Receive,
+    Target,
+)
 from teccl.runtime.sum_steps import add_partial_sums, rows_of_chunks
 from teccl.schedule import Schedule
 
@@ -66,7 +74,7 @@ def rank_program(
     *,
     itemsize: int,
     count: int | None = None,
-) -> Program:
+) -> RankProgram:
     """Extract one rank's part of a correct schedule.
 
     Parameters
@@ -115,7 +123,7 @@ class Builder:
         self.copies: list[tuple[Place, Place]] = []
         self.receives: list[Receive] = []
         self.departures: list[tuple[int, Departure]] = []
-        self.steps: list[Step] = []
+        self.steps: list[RankStep] = []
         self.followers: list[list[int]] = []
         self.local_parts: dict[int, Place] = {}
         self.local_step: dict[int, int] = {}
@@ -251,7 +259,7 @@ class Builder:
         if state.step is None or chunk.own is None:
             return
         step = self.add_step(
-            Step(
+            RankStep(
                 chunk=chunk.number,
                 parts=(chunk.own,),
                 before=state.version,
@@ -278,7 +286,7 @@ class Builder:
             peer, tag = int(self.messages.src[message]), int(self.messages.tag[message])
             self.receives.append(Receive(peer, tag, place, step, message))
         return self.add_step(
-            Step(
+            RankStep(
                 chunk=chunk.number,
                 parts=tuple(parts),
                 before=before.version,
@@ -300,7 +308,7 @@ class Builder:
                 return part
         return self.new_place(length)
 
-    def add_step(self, step: Step, after: Iterable[int | None]) -> int:
+    def add_step(self, step: RankStep, after: Iterable[int | None]) -> int:
         """Add a step behind those that it follows, None for what is there from the start."""
         for before in after:
             if before is not None:
@@ -333,12 +341,12 @@ class Builder:
         self.scratch += -(-length // _ALIGN) * _ALIGN
         return place
 
-    def program(self) -> Program:
+    def program(self) -> RankProgram:
         """Put receives and departures in order and close the program."""
         arrival = self.messages.arrival_ps
         receives = sorted(self.receives, key=lambda r: (int(arrival[r.message]), r.message))
         departures = [departure for _, departure in sorted(self.departures, key=lambda d: d[0])]
-        return Program(
+        return RankProgram(
             rank=self.rank,
             layouts=self.layouts,
             copies=tuple(self.copies),

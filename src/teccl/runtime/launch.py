@@ -21,7 +21,7 @@ from teccl.errors import RunError, ScheduleError, TecclError, VerificationError
 from teccl.runtime.watchdog import SUPERVISOR
 
 if TYPE_CHECKING:
-    from teccl.runtime.measure import Options
+    from teccl.runtime.measure import RunOptions
     from teccl.schedule import Schedule
 
 # A variable that every launcher sets for its ranks: MPICH and Slurm (PMI), PMIx, Open MPI, MVAPICH.
@@ -54,7 +54,7 @@ _KINDS: dict[str, type[TecclError]] = {
 
 def run_file(
     path: str | Path,
-    options: "Options",
+    options: "RunOptions",
     *,
     ranks: int | None = None,
     tell: Callable[[BaseException], None] | None = None,
@@ -113,7 +113,7 @@ def _number_of_ranks(schedule: "Schedule", ranks: int | None) -> int:
 
 
 def _in_world(
-    path: Path, options: "Options", rank: int, tell: Callable[[BaseException], None] | None
+    path: Path, options: "RunOptions", rank: int, tell: Callable[[BaseException], None] | None
 ) -> dict[str, Any] | None:
     """Run with the ranks that a launcher has started."""
     from teccl.runtime.measure import measure

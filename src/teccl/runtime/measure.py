@@ -15,8 +15,8 @@ from teccl.runtime.buffers import check_dtype, count_wrong, expected_recv, fill_
 from teccl.runtime.emulate import automatic_time_scale
 from teccl.runtime.layout import padded_bytes
 from teccl.runtime.library import library_call, library_name
-from teccl.runtime.mpi import Collective
-from teccl.runtime.run_report import Row, RunReport, Timing, slowest
+from teccl.runtime.mpi import MpiCollective
+from teccl.runtime.run_report import Row, RunReport, RunTiming, slowest
 from teccl.schedule import Schedule
 from teccl.units import PICOSECONDS
 
@@ -31,7 +31,7 @@ _POLL_S = 200e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Options:
+class RunOptions:
     """How to run a schedule.
 
     Parameters
@@ -72,7 +72,7 @@ class Options:
 def measure(
     schedule: Schedule,
     comm: "MPI.Comm",
-    options: Options,
+    options: RunOptions,
     *,
     beat: Callable[[], None] = lambda: None,
 ) -> RunReport:
@@ -92,7 +92,7 @@ def measure(
         If the schedule does not fit the communicator, is wrong, or makes no progress.
     """
     dtype = check_dtype(options.dtype)
-    call = Collective(
+    call = MpiCollective(
         schedule,
         comm,
         op=options.op,
@@ -121,7 +121,7 @@ class _Bench:
     """Buffers, calls and collected times of one run on one rank."""
 
     def __init__(
-        self, call: Collective, comm: "MPI.Comm", dtype: np.dtype[Any], options: Options
+        self, call: MpiCollective, comm: "MPI.Comm", dtype: np.dtype[Any], options: RunOptions
     ) -> None:
         self.call, self.comm, self.dtype, self.options = call, comm, dtype, options
         self.layouts = call.layouts(dtype)
@@ -226,7 +226,7 @@ class _Bench:
                 bits = (each.view(f"u{first.itemsize}") for each in (self.recv[t], first))
                 self.wrong[0, t] += count_wrong(*bits)
 
-    def report(self, schedule: Schedule, comm: "MPI.Comm", options: Options) -> RunReport:
+    def report(self, schedule: Schedule, comm: "MPI.Comm", options: RunOptions) -> RunReport:
         """Bring the times of all ranks together."""
         gathered = comm.allgather(
             (self.seconds, self.tenant_seconds, self.library_seconds, self.wrong, self.differs)
@@ -242,11 +242,11 @@ class _Bench:
                     schedule,
                     layout.tenant,
                     options,
-                    Timing(
+                    RunTiming(
                         seconds=slowest(times),
                         wrong=int(total[0, t]) if options.check else None,
                     ),
-                    Timing(
+                    RunTiming(
                         seconds=slowest([x[t] for x in library]),
                         wrong=int(total[1, t]) if options.check else None,
                     )
@@ -274,7 +274,11 @@ class _Bench:
 
 
 def _row(
-    schedule: Schedule, tenant: Tenant, options: Options, ours: Timing, library: Timing | None
+    schedule: Schedule,
+    tenant: Tenant,
+    options: RunOptions,
+    ours: RunTiming,
+    library: RunTiming | None,
 ) -> Row:
     problem = schedule.problem
     members = tenant.members(problem.topology.num_gpus)
@@ -301,7 +305,7 @@ def _all_tenants(rows: list[Row], seconds: tuple[float, ...]) -> Row:
     known = [row.library for row in rows if row.library is not None]
     library = None
     if len(known) == len(rows):
-        library = Timing(
+        library = RunTiming(
             seconds=tuple(sum(times) for times in zip(*(k.seconds for k in known), strict=True)),
             wrong=None,
         )
@@ -313,7 +317,7 @@ def _all_tenants(rows: list[Row], seconds: tuple[float, ...]) -> Row:
         size_bytes=sum(row.size_bytes for row in rows),
         count=sum(row.count for row in rows),
         bus_factor=1.0,
-        schedule=Timing(seconds=seconds),
+        schedule=RunTiming(seconds=seconds),
         library=library,
     )
 

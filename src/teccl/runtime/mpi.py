@@ -1,7 +1,8 @@
-"""Collective: a schedule as a collective call among the ranks of an MPI communicator."""
+"""MpiCollective: a schedule as a collective call among the ranks of an MPI communicator."""
 
 import hashlib
 import json
+import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from teccl.runtime.engine import REDUCTIONS, Engine, scratch_arrays
 from teccl.runtime.extract import rank_program
 from teccl.runtime.layout import TenantLayout
 from teccl.runtime.messages import active_ranks, messages_of
-from teccl.runtime.rank_program import Program
+from teccl.runtime.rank_program import RankProgram
 from teccl.schedule import Schedule
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ Array = npt.NDArray[Any]
 _KEPT = 4
 
 
-class Collective:
+class MpiCollective:
     """A schedule, ready to be called like a collective of the MPI library.
 
     Construction and `run` are collective: every rank of the communicator makes them, in the same
@@ -94,7 +95,7 @@ class Collective:
         if time_scale is not None:
             self._token_comm = comm.Dup()
         self._agree()
-        self._programs: dict[int, Program] = {}
+        self._programs: dict[int, RankProgram] = {}
         self._engines: dict[tuple[Any, ...], Engine] = {}
         self._last: Engine | None = None
         # Called about once a second while a run makes progress.
@@ -162,7 +163,7 @@ class Collective:
         """When each tenant's last message came in the last run, where there are several."""
         return [] if self._last is None else self._last.tenant_end
 
-    def _program(self, dtype: np.dtype[Any]) -> Program:
+    def _program(self, dtype: np.dtype[Any]) -> RankProgram:
         size = dtype.itemsize
         if size not in self._programs:
             self._programs[size] = rank_program(
@@ -256,3 +257,11 @@ def fingerprint(schedule: Schedule) -> str:
     document.pop("bound")
     text = json.dumps(document, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Collective":
+        message = "runtime.mpi.Collective is now MpiCollective; the old name goes in version 0.3"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return MpiCollective
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,7 +28,7 @@ TRAIN = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PingPongPlan:
     """What to measure.
 
     Parameters
@@ -61,10 +61,10 @@ class Plan:
         return asdict(self)
 
     @staticmethod
-    def from_dict(document: dict[str, Any]) -> "Plan":
+    def from_dict(document: dict[str, Any]) -> "PingPongPlan":
         """Read a plan from plain data."""
         links = document["links"]
-        return Plan(
+        return PingPongPlan(
             pairs=tuple((int(a), int(b)) for a, b in document["pairs"]),
             sizes=tuple(tuple(int(size) for size in sizes) for sizes in document["sizes"]),
             repeat=int(document["repeat"]),
@@ -98,7 +98,7 @@ class Plan:
 
 
 def measure_links(
-    plan: Plan, comm: "MPI.Comm", *, beat: Callable[[], None] = lambda: None
+    plan: PingPongPlan, comm: "MPI.Comm", *, beat: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
     """Measure all pairs of a plan; every rank returns the samples and the ranks' hosts.
 
@@ -142,7 +142,7 @@ def _settle(comm: "MPI.Comm") -> None:
 class _Exchange:
     """Messages to and fro between two ranks, seen from one of them."""
 
-    def __init__(self, comm: "MPI.Comm", plan: Plan, pair: int, buffer: Any) -> None:
+    def __init__(self, comm: "MPI.Comm", plan: PingPongPlan, pair: int, buffer: Any) -> None:
         self.comm, self.plan, self.buffer = comm, plan, buffer
         self.src, self.dst = plan.pairs[pair]
         self.is_src = comm.Get_rank() == self.src

@@ -71,7 +71,7 @@ class Departure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class RankStep:
     """An arrival, or the moment a rank's late contribution joins a sum.
 
     Parameters
@@ -104,7 +104,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class RankProgram:
     """One rank's part of a schedule.
 
     Parameters
@@ -132,6 +132,6 @@ class Program:
     copies: tuple[tuple[Place, Place], ...]
     receives: tuple[Receive, ...]
     departures: tuple[Departure, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[RankStep, ...]
     followers: tuple[tuple[int, ...], ...]
     scratch: int

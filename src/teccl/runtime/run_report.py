@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class RunTiming:
     """Times and errors of one algorithm.
 
     Parameters
@@ -54,10 +54,10 @@ class Row:
     size_bytes: int
     count: int
     bus_factor: float
-    schedule: Timing
-    library: Timing | None = None
+    schedule: RunTiming
+    library: RunTiming | None = None
 
-    def algbw(self, timing: Timing) -> float:
+    def algbw(self, timing: RunTiming) -> float:
         """Gigabytes per second as nccl-tests counts them."""
         return self.size_bytes / max(timing.time_s, 1e-12) / 1e9
 
@@ -71,7 +71,7 @@ class Row:
             document[key] = None if timing is None else self._timing(timing)
         return document
 
-    def _timing(self, timing: Timing) -> dict[str, Any]:
+    def _timing(self, timing: RunTiming) -> dict[str, Any]:
         return {
             "time_s": timing.time_s,
             "min_s": min(timing.seconds),

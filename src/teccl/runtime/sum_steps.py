@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from teccl.errors import ScheduleError
-from teccl.runtime.rank_program import Place, Step
+from teccl.runtime.rank_program import Place, RankStep
 from teccl.schedule import Schedule
 from teccl.schedule.additions import unmade
 
@@ -93,7 +93,7 @@ class _Maker:
         if not steps:
             raise ScheduleError("a gpu adds its own contribution twice; verify the schedule first")
         step = self._builder.add_step(
-            Step(
+            RankStep(
                 chunk=self._chunk.number,
                 parts=(other.place,),
                 before=one.place,

@@ -93,23 +93,23 @@ def run_job(job: dict[str, Any], comm: Any, watchdog: Watchdog) -> Any:
 
 def _measure(job: dict[str, Any], comm: Any, watchdog: Watchdog) -> list[dict[str, Any]]:
     """Run schedules one after the other."""
-    from teccl.runtime.measure import Options, measure
+    from teccl.runtime.measure import RunOptions, measure
     from teccl.schedule import Schedule
 
     reports = []
     for case in job["cases"]:
         schedule = Schedule.load(case["schedule"])
         watchdog.beat()
-        options = Options(**case["options"])
+        options = RunOptions(**case["options"])
         reports.append(measure(schedule, comm, options, beat=watchdog.beat).to_dict())
     return reports
 
 
 def _calibrate(job: dict[str, Any], comm: Any, watchdog: Watchdog) -> dict[str, Any]:
     """Measure links."""
-    from teccl.runtime.pingpong import Plan, measure_links
+    from teccl.runtime.pingpong import PingPongPlan, measure_links
 
-    return measure_links(Plan.from_dict(job["plan"]), comm, beat=watchdog.beat)
+    return measure_links(PingPongPlan.from_dict(job["plan"]), comm, beat=watchdog.beat)
 
 
 _JOBS: dict[str, Callable[[dict[str, Any], Any, Watchdog], Any]] = {

@@ -9,7 +9,7 @@ from teccl.problem import ChunkTable, Problem
 from teccl.schedule.sends import Schedule
 
 
-class NodeSets:
+class NodeSetColumn:
     """Membership in the node sets of a chunk table, for whole arrays at a time."""
 
     def __init__(self, table: ChunkTable, num_nodes: int) -> None:
@@ -60,7 +60,7 @@ class Sends:
     """
 
     problem: Problem
-    sets: NodeSets
+    sets: NodeSetColumn
     chunk: IntArray
     link: IntArray
     transfer: IntArray
@@ -94,7 +94,7 @@ class Sends:
             carries, becomes = (rows[name].astype(np.int64) for name in ("carries", "becomes"))
         return Sends(
             problem=problem,
-            sets=NodeSets(problem.chunks, topology.num_nodes),
+            sets=NodeSetColumn(problem.chunks, topology.num_nodes),
             chunk=chunk,
             link=link,
             transfer=rows["transfer"].astype(np.int64),

@@ -17,7 +17,7 @@ from teccl.errors import SimulatorError
 if TYPE_CHECKING:
     from teccl.schedule import Schedule
 
-__all__ = ["SIMULATORS", "Comparison", "Outcome", "Simulator", "validate"]
+__all__ = ["SIMULATORS", "Outcome", "Simulator", "Validation", "validate"]
 
 
 class Simulator(NamedTuple):
@@ -59,7 +59,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Validation:
     """A simulator's finish beside that of `simulate`.
 
     Parameters
@@ -96,7 +96,7 @@ class Comparison:
 
 def validate(
     schedule: "Schedule", *, simulator: str, program: str | Path, time_limit: float = 600.0
-) -> Comparison:
+) -> Validation:
     """Run a simulator on a schedule and compare its finish with that of `simulate`.
 
     Parameters
@@ -134,4 +134,4 @@ def validate(
     with TemporaryDirectory(prefix="teccl-") as folder:
         outcome = run(schedule, found, Path(folder), time_limit)
     assert isinstance(outcome, Outcome)
-    return Comparison(simulator=simulator, replay_ps=simulate(schedule).finish_ps, outcome=outcome)
+    return Validation(simulator=simulator, replay_ps=simulate(schedule).finish_ps, outcome=outcome)

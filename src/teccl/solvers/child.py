@@ -24,7 +24,7 @@ FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(slots=True, kw_only=True)
-class Job:
+class SolverJob:
     """A model to solve, as a back end sees it.
 
     Parameters
@@ -97,7 +97,7 @@ def main() -> None:
     if frame is None:
         return
     _kind, options, arrays = frame
-    job = Job(arrays=arrays, options=options, output=output)
+    job = SolverJob(arrays=arrays, options=options, output=output)
     threading.Thread(target=_watch, args=(source, job), daemon=True).start()
     if options["memory"]:
         resource.setrlimit(resource.RLIMIT_AS, (options["memory"], options["memory"]))
@@ -119,7 +119,7 @@ def main() -> None:
     os._exit(0)
 
 
-def _watch(source: BinaryIO, job: Job) -> None:
+def _watch(source: BinaryIO, job: SolverJob) -> None:
     """Stop the back end when asked to, and end at once when the parent is gone."""
     try:
         while wire.receive(source) is not None:

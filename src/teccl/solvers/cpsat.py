@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from teccl.solvers.child import Job
+from teccl.solvers.child import SolverJob
 
 # Values beyond this are infinite to CP-SAT.
 _FAR = 2**40
@@ -28,7 +28,7 @@ _SMALL_MODEL = 2_000
 _DEFAULT_WORKERS = 1
 
 
-def run(job: Job) -> None:
+def run(job: SolverJob) -> None:
     """Solve a job and report its end."""
     from ortools.sat.python import cp_model_helper
 
@@ -54,7 +54,7 @@ def run(job: Job) -> None:
     _finish(helper, job, response, time.perf_counter() - began)
 
 
-def _why_not(job: Job) -> str | None:
+def _why_not(job: SolverJob) -> str | None:
     """Say why CP-SAT cannot take a model."""
     a = job.arrays
     if not a["integer"].all():
@@ -67,7 +67,7 @@ def _why_not(job: Job) -> str | None:
     return None
 
 
-def _model(helper: Any, job: Job) -> Any:
+def _model(helper: Any, job: SolverJob) -> Any:
     """Copy the arrays into CP-SAT's own form, row by row."""
     a = job.arrays
     model = helper.CpModelProto()
@@ -98,7 +98,7 @@ def _model(helper: Any, job: Job) -> Any:
     return model
 
 
-def _by_rows(job: Job) -> tuple[list[int], list[int], list[int]]:
+def _by_rows(job: SolverJob) -> tuple[list[int], list[int], list[int]]:
     """Turn the matrix by columns into one by rows."""
     a = job.arrays
     column = np.repeat(np.arange(job.num_columns), np.diff(a["indptr"]))
@@ -108,7 +108,7 @@ def _by_rows(job: Job) -> tuple[list[int], list[int], list[int]]:
     return starts.tolist(), column[order].tolist(), values.tolist()
 
 
-def _parameters(helper: Any, job: Job) -> Any:
+def _parameters(helper: Any, job: SolverJob) -> Any:
     options = job.options
     parameters = helper.SatParameters()
     parameters.random_seed = options["seed"] % 2**31
@@ -126,7 +126,7 @@ def _parameters(helper: Any, job: Job) -> Any:
     return parameters
 
 
-def _watcher(helper: Any, job: Job) -> Any:
+def _watcher(helper: Any, job: SolverJob) -> Any:
     """Return a callback that streams each better solution."""
 
     class Watcher(helper.SolutionCallback):  # type: ignore[misc]
@@ -140,7 +140,7 @@ def _watcher(helper: Any, job: Job) -> Any:
     return Watcher()
 
 
-def _finish(helper: Any, job: Job, response: Any, seconds: float) -> None:
+def _finish(helper: Any, job: SolverJob, response: Any, seconds: float) -> None:
     status = helper.CpSolverStatus(response.status)
     limit = job.options["time_limit"]
     if status == helper.CpSolverStatus.MODEL_INVALID:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from teccl.solvers.base import LinearMethod
-from teccl.solvers.child import Job
+from teccl.solvers.child import SolverJob
 
 _STATUS = {
     "OPTIMAL": "optimal",
@@ -37,7 +37,7 @@ _STATUS = {
 _METHODS = {LinearMethod.SIMPLEX: 1, LinearMethod.IPM: 2, LinearMethod.PDLP: 6}
 
 
-def run(job: Job) -> None:
+def run(job: SolverJob) -> None:
     """Solve a job and report its end."""
     try:
         import gurobipy
@@ -51,7 +51,7 @@ def run(job: Job) -> None:
         job.finish("unavailable", message=f"gurobi: {reason}; use --solver highs or cpsat")
 
 
-def _solve(gurobipy: Any, job: Job) -> None:
+def _solve(gurobipy: Any, job: SolverJob) -> None:
     from scipy.sparse import csc_array
 
     a = job.arrays
@@ -78,7 +78,7 @@ def _solve(gurobipy: Any, job: Job) -> None:
     _finish(gurobipy, job, model)
 
 
-def _configure(model: Any, job: Job) -> None:
+def _configure(model: Any, job: SolverJob) -> None:
     options = job.options
     model.Params.Seed = options["seed"] % 2_000_000_000
     model.Params.MIPGap = options["gap"]
@@ -96,7 +96,7 @@ def _configure(model: Any, job: Job) -> None:
         model.Params.Crossover = -1 if options["crossover"] else 0
 
 
-def _callback(gurobipy: Any, job: Job) -> Any:
+def _callback(gurobipy: Any, job: SolverJob) -> Any:
     code = gurobipy.GRB.Callback
 
     def on_event(model: Any, where: int) -> None:
@@ -110,7 +110,7 @@ def _callback(gurobipy: Any, job: Job) -> Any:
     return on_event
 
 
-def _finish(gurobipy: Any, job: Job, model: Any) -> None:
+def _finish(gurobipy: Any, job: SolverJob, model: Any) -> None:
     names = {getattr(gurobipy.GRB, name): name for name in _STATUS}
     name = names.get(model.Status)
     status = "error" if name is None else _STATUS[name]

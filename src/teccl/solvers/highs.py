@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from teccl.solvers.base import LinearMethod
-from teccl.solvers.child import Job
+from teccl.solvers.child import SolverJob
 
 _STATUS = {
     "kOptimal": "optimal",
@@ -49,7 +49,7 @@ _NODES_PER_WORK = 50
 _REPORT_SECONDS = 0.5
 
 
-def run(job: Job) -> None:
+def run(job: SolverJob) -> None:
     """Solve a job and report its end."""
     import highspy
 
@@ -69,7 +69,7 @@ def run(job: Job) -> None:
     _finish(solver, highspy, job)
 
 
-def _configure(solver: Any, highspy: Any, job: Job) -> str | None:
+def _configure(solver: Any, highspy: Any, job: SolverJob) -> str | None:
     """Set the options; return a message if one of them is not to be had."""
     options = job.options
     values: dict[str, Any] = {
@@ -108,7 +108,7 @@ def _load_hipo() -> None:
         ) from None
 
 
-def _pass_model(solver: Any, highspy: Any, job: Job) -> None:
+def _pass_model(solver: Any, highspy: Any, job: SolverJob) -> None:
     a = job.arrays
     infinity = highspy.kHighsInf
     status = solver.passModel(
@@ -132,7 +132,7 @@ def _pass_model(solver: Any, highspy: Any, job: Job) -> None:
         raise ValueError("HiGHS refuses the model")
 
 
-def _follow(solver: Any, highspy: Any, job: Job) -> None:
+def _follow(solver: Any, highspy: Any, job: SolverJob) -> None:
     """Stream solutions and bounds, and stop when asked to."""
     kinds = highspy.cb.HighsCallbackType
     last = {"seconds": 0.0, "bound": -np.inf}
@@ -159,7 +159,7 @@ def _follow(solver: Any, highspy: Any, job: Job) -> None:
         solver.startCallback(kind)
 
 
-def _finish(solver: Any, highspy: Any, job: Job) -> None:
+def _finish(solver: Any, highspy: Any, job: SolverJob) -> None:
     model_status = solver.getModelStatus()
     status = _STATUS.get(model_status.name, "error")
     info = solver.getInfo()

@@ -13,7 +13,7 @@ _PUBLIC = {
     "Comparison": "teccl.studies.comparison",
     "Evaluation": "teccl.studies.evaluation",
     "Fault": "teccl.studies.faults",
-    "Outcome": "teccl.studies.hashed_tasks",
+    "TaskOutcome": "teccl.studies.hashed_tasks",
     "Store": "teccl.studies.store",
     "Sweep": "teccl.studies.sweeping",
     "Task": "teccl.studies.hashed_tasks",
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from teccl.studies.evaluation import Evaluation as Evaluation
     from teccl.studies.evaluation import evaluate as evaluate
     from teccl.studies.faults import Fault as Fault
-    from teccl.studies.hashed_tasks import Outcome as Outcome
     from teccl.studies.hashed_tasks import Task as Task
+    from teccl.studies.hashed_tasks import TaskOutcome as TaskOutcome
     from teccl.studies.planning import write_plan as write_plan
     from teccl.studies.store import Store as Store
     from teccl.studies.sweeping import Sweep as Sweep

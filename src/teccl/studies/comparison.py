@@ -11,7 +11,7 @@ from teccl.demand import Collective, Demand
 from teccl.errors import InputError
 from teccl.result import Result, Status
 from teccl.schedule import Schedule
-from teccl.studies.hashed_tasks import Outcome, Task
+from teccl.studies.hashed_tasks import Task, TaskOutcome
 from teccl.studies.rivals import RIVALS
 from teccl.studies.running import Workplace
 from teccl.studies.sweeping import read_methods
@@ -162,7 +162,7 @@ def _finish(line: Competitor) -> int:
     return 0 if line.result is None else line.result.finish_ps or 0
 
 
-def _competitor(outcome: Outcome) -> Competitor:
+def _competitor(outcome: TaskOutcome) -> Competitor:
     result, name = outcome.result, outcome.task.method
     if result is None:
         return Competitor(name=name, result=None, note=outcome.reason or "stopped")

@@ -12,7 +12,7 @@ from teccl.errors import InputError, ScheduleError
 from teccl.result import Result
 from teccl.schedule import Schedule
 from teccl.studies.faults import Fault, read_fault, single_faults
-from teccl.studies.hashed_tasks import Outcome, Task
+from teccl.studies.hashed_tasks import Task, TaskOutcome
 from teccl.studies.running import Workplace
 from teccl.synthesis.request import read_demand, read_topology
 from teccl.topology import Topology
@@ -160,7 +160,7 @@ def whatif(
     )
 
 
-def _judge(fault: Fault, outcome: Outcome | None, healthy: Result) -> Contingency:
+def _judge(fault: Fault, outcome: TaskOutcome | None, healthy: Result) -> Contingency:
     if outcome is None:
         return Contingency(fault=fault, result=None)
     result = outcome.result

@@ -32,7 +32,7 @@ from typing import Any
 from teccl.errors import InputError, TecclError
 from teccl.progress import CancelToken
 from teccl.runtime.launch import launched_rank
-from teccl.studies.hashed_tasks import Outcome, Task, carry_out
+from teccl.studies.hashed_tasks import Task, TaskOutcome, carry_out
 from teccl.synthesis.request import read_whole
 
 # Times that a task may lose its worker before it is given up.
@@ -69,7 +69,9 @@ class Crew:
     name: str = "processes"
     losses: dict[str, int] = field(default_factory=dict)
 
-    def run(self, tasks: Iterable[Task], cancel: CancelToken | None = None) -> Iterator[Outcome]:
+    def run(
+        self, tasks: Iterable[Task], cancel: CancelToken | None = None
+    ) -> Iterator[TaskOutcome]:
         """Yield what comes of tasks, as it comes.
 
         After a cancel no task is begun. Those that run are waited for, unless the token has less
@@ -100,12 +102,12 @@ class _Shift:
         self.crew = crew
         self.waiting = waiting
         self.suspects: deque[Task] = deque()
-        self.running: dict[Future[Outcome], Task] = {}
+        self.running: dict[Future[TaskOutcome], Task] = {}
         self.cancel = cancel
         self.cancelled_at: float | None = None
         self.executor: Executor | None = None
 
-    def outcomes(self) -> Iterator[Outcome]:
+    def outcomes(self) -> Iterator[TaskOutcome]:
         try:
             while self._hand_out():
                 done, _ = wait(self.running, timeout=_POLL_S, return_when=FIRST_COMPLETED)
@@ -170,14 +172,14 @@ class _Shift:
             future.set_exception(reason)
         self.running[future] = task
 
-    def _after_loss(self, lost: list[tuple[Task, Exception]]) -> Iterator[Outcome]:
+    def _after_loss(self, lost: list[tuple[Task, Exception]]) -> Iterator[TaskOutcome]:
         """Give up tasks that lost too many workers, run the others again alone."""
         for task, reason in lost:
             key = task.key
             self.crew.losses[key] = self.crew.losses.get(key, 0) + 1
             if self.crew.losses[key] >= MAX_LOSSES:
                 text = f"its worker died {MAX_LOSSES} times ({type(reason).__name__})"
-                yield Outcome(task=task, reason=text)
+                yield TaskOutcome(task=task, reason=text)
             else:
                 self.suspects.append(task)
         if any(isinstance(reason, BrokenExecutor) for _, reason in lost):

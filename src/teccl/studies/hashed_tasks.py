@@ -69,7 +69,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class TaskOutcome:
     """What came of a task.
 
     Parameters
@@ -90,9 +90,9 @@ class Outcome:
     is_stored: bool = False
 
 
-def carry_out(task: Task, cancel: CancelToken | None = None) -> Outcome:
+def carry_out(task: Task, cancel: CancelToken | None = None) -> TaskOutcome:
     """Run a task; a method that does not serve it is an outcome, other errors are raised."""
     try:
-        return Outcome(task=task, result=task.run() if cancel is None else task.run(cancel))
+        return TaskOutcome(task=task, result=task.run() if cancel is None else task.run(cancel))
     except MethodError as reason:
-        return Outcome(task=task, reason=str(reason))
+        return TaskOutcome(task=task, reason=str(reason))

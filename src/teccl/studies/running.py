@@ -8,11 +8,11 @@ from pathlib import Path
 
 from teccl.progress import CancelToken
 from teccl.studies.executors import Crew, open_crew
-from teccl.studies.hashed_tasks import Outcome, Task
+from teccl.studies.hashed_tasks import Task, TaskOutcome
 from teccl.studies.store import Store
 
 # Called with each outcome, the number of those that are there and of all.
-OnOutcome = Callable[[Outcome, int, int], None]
+OnOutcome = Callable[[TaskOutcome, int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +63,17 @@ class Bench:
         self.place = place
         self.store = store
 
-    def run(self, tasks: Sequence[Task]) -> list[Outcome]:
+    def run(self, tasks: Sequence[Task]) -> list[TaskOutcome]:
         """Return what comes of tasks, in their order; a cancelled study has fewer."""
         unique = list({task.key: task for task in tasks}.values())
-        found: dict[str, Outcome] = {}
+        found: dict[str, TaskOutcome] = {}
         missing = []
         for task in unique:
             stored = self.store.load(task)
             if stored is None:
                 missing.append(task)
                 continue
-            outcome = Outcome(task=task, result=stored, is_stored=True)
+            outcome = TaskOutcome(task=task, result=stored, is_stored=True)
             self._note(found, outcome, len(unique))
         if missing:
             place = self.place
@@ -87,14 +87,14 @@ class Bench:
         return [found[task.key] for task in tasks if task.key in found]
 
     def _carry_out(
-        self, crew: Crew, tasks: Sequence[Task], found: dict[str, Outcome], total: int
+        self, crew: Crew, tasks: Sequence[Task], found: dict[str, TaskOutcome], total: int
     ) -> None:
         for outcome in crew.run(tasks, self.place.cancel):
             if outcome.result is not None:
                 self.store.save(outcome.task, outcome.result)
             self._note(found, outcome, total)
 
-    def _note(self, found: dict[str, Outcome], outcome: Outcome, total: int) -> None:
+    def _note(self, found: dict[str, TaskOutcome], outcome: TaskOutcome, total: int) -> None:
         found[outcome.task.key] = outcome
         if self.place.on_outcome is not None:
             self.place.on_outcome(outcome, len(found), total)

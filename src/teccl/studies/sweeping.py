@@ -11,7 +11,7 @@ from typing import Any
 from teccl.demand import Collective, parse_collective
 from teccl.errors import InputError
 from teccl.result import Result
-from teccl.studies.hashed_tasks import Outcome, Task
+from teccl.studies.hashed_tasks import Task, TaskOutcome
 from teccl.studies.rivals import study_methods
 from teccl.studies.running import Workplace
 from teccl.studies.sizes import read_sizes
@@ -38,7 +38,7 @@ class SweepRow:
     """
 
     size_bytes: Fraction
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[TaskOutcome, ...]
 
     @property
     def best(self) -> Result | None:

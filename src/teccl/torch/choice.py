@@ -12,14 +12,14 @@ from teccl.demand import Collective
 from teccl.errors import RunError
 from teccl.torch.calls import combiner
 from teccl.torch.first_use import Synthesis
-from teccl.torch.plans import Entry, Found, Plans, find_entry
+from teccl.torch.plans import Entry, FoundPlan, Plans, find_entry
 from teccl.torch.records import Line
 
 # Choices that are remembered; a program of ever new sizes must not fill the memory with them.
 _KEPT = 4096
 
 
-class Wanted(NamedTuple):
+class WantedPlan(NamedTuple):
     """What a call is about; the same on all ranks of a correct program.
 
     Parameters
@@ -127,14 +127,14 @@ class Choice:
         if chosen is None:
             if len(self._known) >= _KEPT:
                 self._known.clear()
-            chosen = self._known[key] = self._decided(Wanted(*key))
+            chosen = self._known[key] = self._decided(WantedPlan(*key))
         if chosen.refusal:
             raise RunError(chosen.refusal)
         return chosen
 
-    def _decided(self, wanted: Wanted) -> Chosen:
+    def _decided(self, wanted: WantedPlan) -> Chosen:
         combine, refusal = self._combination(wanted)
-        found = Found(reason=refusal) if refusal else self._entry(wanted)
+        found = FoundPlan(reason=refusal) if refusal else self._entry(wanted)
         name, size = str(wanted.collective), wanted.size_bytes
         if found.entry is not None:
             line = (name, size, "schedule", found.entry.name)
@@ -149,7 +149,7 @@ class Choice:
             else "",
         )
 
-    def _combination(self, wanted: Wanted) -> tuple[Callable[..., Tensor] | None, str]:
+    def _combination(self, wanted: WantedPlan) -> tuple[Callable[..., Tensor] | None, str]:
         """Return how a call combines, and what no schedule could do about it."""
         if not wanted.elements:
             return None, "no data"
@@ -167,7 +167,7 @@ class Choice:
             return None, f"{_op_name(wanted.op)} of {kind} is the inner group's own"
         return combine, ""
 
-    def _entry(self, wanted: Wanted) -> Found:
+    def _entry(self, wanted: WantedPlan) -> FoundPlan:
         root = None if wanted.root is None else self._ranks[wanted.root]
         found = find_entry(
             self._plans.entries,
@@ -182,7 +182,7 @@ class Choice:
         if entry is None or not wanted.dtype.is_floating_point or wanted.op is None:
             return found
         if not entry.executable.is_same:
-            return Found(reason=f"{entry.name} sums in another order on each rank")
+            return FoundPlan(reason=f"{entry.name} sums in another order on each rank")
         return found
 
     def knows(self, collective: Collective) -> bool:

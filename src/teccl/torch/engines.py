@@ -15,7 +15,7 @@ from torch import Tensor
 
 from teccl.rounds.executable import Executable
 from teccl.rounds.round_steps import RankRounds, Sum, Transfer, sums_of
-from teccl.runtime.rank_program import Place, Program
+from teccl.runtime.rank_program import Place, RankProgram
 
 Combine = Callable[..., Tensor]
 # A rank's send buffer, its recv buffer and scratch, which places number 0, 1 and -1. A buffer that
@@ -87,7 +87,7 @@ class MessageEngine:
         Rank in the group of each GPU rank.
     """
 
-    def __init__(self, program: Program, peers: Mapping[int, int]) -> None:
+    def __init__(self, program: RankProgram, peers: Mapping[int, int]) -> None:
         self.scratch = program.scratch
         self.waits = [step.waits for step in program.steps]
         self.sums = [sums_of(step) for step in program.steps]

@@ -14,7 +14,7 @@ from teccl.schedule.schedule_files import schedule_from_dict, schedule_to_dict
 from teccl.studies.hashed_tasks import Task, carry_out
 from teccl.studies.store import Store
 from teccl.topology import Topology
-from teccl.torch.plans import Entry, Found
+from teccl.torch.plans import Entry, FoundPlan
 
 # A value of the store may have some megabytes; larger ones go in parts.
 _PART_BYTES = 4_000_000
@@ -50,9 +50,9 @@ class Synthesis:
         self._topology = among(topology, ranks)
         self._ranks, self._rank, self._store = ranks, rank, store
         self._effort, self._timeout = effort, timeout
-        self._found: dict[tuple[Collective, int, int | None], Found] = {}
+        self._found: dict[tuple[Collective, int, int | None], FoundPlan] = {}
 
-    def find(self, collective: Collective, size: int, root: int | None) -> Found:
+    def find(self, collective: Collective, size: int, root: int | None) -> FoundPlan:
         """Return the schedule for a call, made now if it is the first of its size.
 
         Parameters
@@ -68,16 +68,16 @@ class Synthesis:
             self._found[key] = self._shared(collective, bucket, root)
         return self._found[key]
 
-    def _shared(self, collective: Collective, bucket: int, root: int | None) -> Found:
+    def _shared(self, collective: Collective, bucket: int, root: int | None) -> FoundPlan:
         name = f"made/{collective.value}/{bucket}/{root}"
         if self._rank == 0:
             self._publish(name, self._made(collective, bucket, root))
         document = self._received(name)
         if document["schedule"] is None:
-            return Found(reason=document["reason"])
+            return FoundPlan(reason=document["reason"])
         schedule = schedule_from_dict(document["schedule"], where="the schedule from the store")
         title = f"{schedule.method} for {bucket}B, synthesised"
-        return Found(
+        return FoundPlan(
             entry=Entry(
                 name=title, min_bytes=bucket // 2 + 1, max_bytes=bucket + 1, schedule=schedule
             )

@@ -16,7 +16,7 @@ from teccl.torch.calls import Call
 from teccl.torch.choice import Choice, Chosen
 from teccl.torch.failures import Faults, is_refusal
 from teccl.torch.named import NamedGroup
-from teccl.torch.records import Book, Record
+from teccl.torch.records import Record, RecordBook
 from teccl.torch.runner import Runner
 from teccl.torch.works import CallWork, InnerWork, JoinedWork
 
@@ -46,7 +46,7 @@ class TecclProcessGroup(NamedGroup):
         super().__init__(rank, size)
         self._rank, self._size = rank, size
         self._inner, self._choice, self._runner, self._faults = inner, choice, runner, faults
-        self._book = Book()
+        self._book = RecordBook()
         # Calls since `_start_coalescing`, None outside of it.
         self._gathered: list[Any] | None = None
 

@@ -9,12 +9,12 @@ import torch
 import torch.distributed as dist
 
 from teccl.errors import RunError
-from teccl.runtime.pingpong import Plan
+from teccl.runtime.pingpong import PingPongPlan
 
 _DATA, _BACK = 1, 2
 
 
-def measure_links(plan: Plan) -> dict[str, Any]:
+def measure_links(plan: PingPongPlan) -> dict[str, Any]:
     """Measure all pairs of a plan on the ranks of the world, the same result on each.
 
     Raises
@@ -68,7 +68,7 @@ class _Wire:
 class _Exchange:
     """Messages to and fro between two ranks, seen from one of them."""
 
-    def __init__(self, wire: _Wire, plan: Plan, pair: int) -> None:
+    def __init__(self, wire: _Wire, plan: PingPongPlan, pair: int) -> None:
         self.wire, self.plan = wire, plan
         self.src, self.dst = plan.pairs[pair]
         self.is_src = dist.get_rank() == self.src

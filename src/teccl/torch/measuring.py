@@ -14,9 +14,9 @@ from teccl.result import bus_factor
 from teccl.rounds.executable import Executable
 from teccl.runtime.buffers import count_wrong, expected_recv, fill_send, poison
 from teccl.runtime.layout import TenantLayout, padded_bytes
-from teccl.runtime.measure import Options
+from teccl.runtime.measure import RunOptions
 from teccl.runtime.messages import active_ranks
-from teccl.runtime.run_report import Row, RunReport, Timing, slowest
+from teccl.runtime.run_report import Row, RunReport, RunTiming, slowest
 from teccl.schedule import Schedule
 from teccl.torch.calls import combiner
 from teccl.torch.engines import PeerFailed, engine_of
@@ -26,7 +26,7 @@ from teccl.torch.plans import COLLECTIVES
 _OPS = {"sum": "SUM", "min": "MIN", "max": "MAX", "prod": "PRODUCT"}
 
 
-def measure(schedule: Schedule, options: Options) -> RunReport:
+def measure(schedule: Schedule, options: RunOptions) -> RunReport:
     """Run a schedule on all ranks of the world; every rank returns the same report.
 
     Raises
@@ -78,7 +78,7 @@ def _judge(schedule: Schedule) -> None:
 class _Bench:
     """Buffers, calls and collected times of one run on one rank."""
 
-    def __init__(self, schedule: Schedule, ranks: tuple[int, ...], options: Options) -> None:
+    def __init__(self, schedule: Schedule, ranks: tuple[int, ...], options: RunOptions) -> None:
         self.schedule, self.options = schedule, options
         self.problem = schedule.problem
         self.tenant = self.problem.demand.tenants[0]
@@ -220,8 +220,8 @@ class _Bench:
             size_bytes=size,
             count=self.count,
             bus_factor=float(bus_factor(self.tenant, self.problem.topology.num_gpus)),
-            schedule=Timing(seconds=slowest(ours), wrong=total[0] if check else None),
-            library=Timing(seconds=slowest(others), wrong=total[1] if check else None),
+            schedule=RunTiming(seconds=slowest(ours), wrong=total[0] if check else None),
+            library=RunTiming(seconds=slowest(others), wrong=total[1] if check else None),
         )
         return RunReport(
             topology=self.problem.topology.name,

@@ -168,7 +168,7 @@ def _check_entry(entry: Entry, folder: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundPlan:
     """An entry for a call, or why there is none."""
 
     entry: Entry | None = None
@@ -199,7 +199,7 @@ def find_entry(
     *,
     ranks: tuple[int, ...],
     root: int | None,
-) -> Found:
+) -> FoundPlan:
     """Return the first entry that serves a call.
 
     Parameters
@@ -213,18 +213,18 @@ def find_entry(
     """
     known = [entry for entry in entries if entry.collective is collective]
     if not known:
-        return Found(reason=f"no plan for {collective}")
+        return FoundPlan(reason=f"no plan for {collective}")
     known = [entry for entry in known if entry.members == ranks]
     if not known:
-        return Found(reason=f"no plan for {collective} among these ranks")
+        return FoundPlan(reason=f"no plan for {collective} among these ranks")
     known = [entry for entry in known if entry.root == root]
     if not known:
-        return Found(reason=f"no plan for {collective} with root {root}")
+        return FoundPlan(reason=f"no plan for {collective} with root {root}")
     for entry in known:
         if entry.min_bytes <= size < entry.max_bytes:
             if entry.outsiders:
-                return Found(reason=f"{entry.name} forwards through rank {entry.outsiders[0]}")
-            return Found(entry=entry)
+                return FoundPlan(reason=f"{entry.name} forwards through rank {entry.outsiders[0]}")
+            return FoundPlan(entry=entry)
     low = min(entry.min_bytes for entry in known)
     high = max(entry.max_bytes for entry in known)
-    return Found(reason=f"{size} bytes are outside the plan's {low} to {high - 1}")
+    return FoundPlan(reason=f"{size} bytes are outside the plan's {low} to {high - 1}")

@@ -51,18 +51,18 @@ def run_job(job: dict[str, Any]) -> Any:
 
 
 def _measure(job: dict[str, Any]) -> dict[str, Any]:
-    from teccl.runtime.measure import Options
+    from teccl.runtime.measure import RunOptions
     from teccl.schedule import Schedule
     from teccl.torch.measuring import measure
 
-    return measure(Schedule.load(job["schedule"]), Options(**job["options"])).to_dict()
+    return measure(Schedule.load(job["schedule"]), RunOptions(**job["options"])).to_dict()
 
 
 def _calibrate(job: dict[str, Any]) -> dict[str, Any]:
-    from teccl.runtime.pingpong import Plan
+    from teccl.runtime.pingpong import PingPongPlan
     from teccl.torch.link_times import measure_links
 
-    return measure_links(Plan.from_dict(job["plan"]))
+    return measure_links(PingPongPlan.from_dict(job["plan"]))
 
 
 _JOBS: dict[str, Callable[[dict[str, Any]], Any]] = {"measure": _measure, "calibrate": _calibrate}

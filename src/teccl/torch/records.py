@@ -38,7 +38,7 @@ class Record:
     calls: int = 1
 
 
-class Book:
+class RecordBook:
     """Records of one group; any thread may add to it."""
 
     def __init__(self) -> None:

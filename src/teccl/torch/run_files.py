@@ -8,7 +8,7 @@ from typing import Any
 
 from teccl.errors import ScheduleError, VerificationError
 from teccl.runtime.calibrate import Calibration, calibration, plan_pairs
-from teccl.runtime.measure import Options
+from teccl.runtime.measure import RunOptions
 from teccl.runtime.messages import active_ranks
 from teccl.schedule import Schedule
 from teccl.torch.local_ranks import launch, launched_rank
@@ -19,7 +19,7 @@ _TIMEOUT_S = 1800.0
 
 
 def run_file(
-    path: str | Path, options: Options, *, ranks: int | None = None
+    path: str | Path, options: RunOptions, *, ranks: int | None = None
 ) -> dict[str, Any] | None:
     """Run a schedule file and return the report as plain data.
 

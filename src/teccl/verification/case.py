@@ -12,7 +12,7 @@ from teccl.verification.epochs import Epochs
 from teccl.verification.sum_origins import PartialSums
 from teccl.verification.timeline import Timeline
 from teccl.verification.transfers import Transfers
-from teccl.verification.violation import Findings, ViolationKind
+from teccl.verification.violation import ViolationKind, ViolationList
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +37,7 @@ class Case:
     sends: Sends
     transfers: Transfers
     timeline: Timeline
-    findings: Findings
+    findings: ViolationList
     epochs: Epochs | None = None
     sums: PartialSums | None = None
 

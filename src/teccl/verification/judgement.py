@@ -12,7 +12,7 @@ from teccl.verification.rules import GRID, PHYSICAL, same_order
 from teccl.verification.sum_origins import PartialSums
 from teccl.verification.timeline import physical_timeline
 from teccl.verification.transfers import Transfers
-from teccl.verification.violation import Findings, Violation
+from teccl.verification.violation import Violation, ViolationList
 
 # Violations that an error message names.
 _SHOWN = 3
@@ -65,7 +65,7 @@ def verify(schedule: Schedule, *, strict: bool = False) -> tuple[Violation, ...]
     return violations
 
 
-def _judge_time(schedule: Schedule, sends: Sends, transfers: Transfers) -> Findings:
+def _judge_time(schedule: Schedule, sends: Sends, transfers: Transfers) -> ViolationList:
     """Judge a schedule in picoseconds."""
     case = physical_case(schedule, sends, transfers)
     for rule in PHYSICAL:
@@ -81,7 +81,7 @@ def physical_case(schedule: Schedule, sends: Sends, transfers: Transfers) -> Cas
         sends=sends,
         transfers=transfers,
         timeline=timeline,
-        findings=Findings(schedule.problem),
+        findings=ViolationList(schedule.problem),
         sums=None if schedule.sums is None else PartialSums.of(schedule.sums, sends, timeline),
     )
 
@@ -97,9 +97,9 @@ def has_same_order(schedule: Schedule) -> bool:
     return not same_order.differing_chunks(case)
 
 
-def _judge_epochs(schedule: Schedule, sends: Sends, transfers: Transfers) -> Findings:
+def _judge_epochs(schedule: Schedule, sends: Sends, transfers: Transfers) -> ViolationList:
     """Judge a schedule on its grid, if it has one."""
-    findings = Findings(schedule.problem)
+    findings = ViolationList(schedule.problem)
     if schedule.grid is None:
         return findings
     epoch = schedule.sends["epoch"].astype(np.int64)

@@ -89,7 +89,7 @@ class Violation:
         return f"{self.kind.value}{when}: {self.detail}"
 
 
-class Findings:
+class ViolationList:
     """Violations found so far, at most `MAX_PER_KIND` of each kind."""
 
     def __init__(self, problem: Problem) -> None:
@@ -128,7 +128,7 @@ class Findings:
                 return
             note(int(row))
 
-    def take(self, other: "Findings") -> None:
+    def take(self, other: "ViolationList") -> None:
         """Add what was found elsewhere."""
         for violation in other.all():
             if not self.is_full(violation.kind):

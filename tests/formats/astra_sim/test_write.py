@@ -4,19 +4,25 @@ import pytest
 import yaml
 
 from teccl import Topology
-from teccl.formats.astra_sim.write import Scale, Shape, network_text, shape_for_schedules, shape_of
+from teccl.formats.astra_sim.write import (
+    NetworkShape,
+    Scale,
+    network_text,
+    shape_for_schedules,
+    shape_of,
+)
 
 
 @pytest.mark.parametrize(
     ("text", "exact", "serves"),
     [
-        ("ring:gpus=5", Shape.RING, Shape.RING),
-        ("ring:gpus=3", Shape.FULLY_CONNECTED, Shape.FULLY_CONNECTED),
-        ("line:gpus=2", Shape.FULLY_CONNECTED, Shape.FULLY_CONNECTED),
-        ("fully-connected:gpus=4", Shape.FULLY_CONNECTED, Shape.FULLY_CONNECTED),
-        ("star:gpus=4", Shape.SWITCH, Shape.SWITCH),
-        ("line:gpus=4", None, Shape.FULLY_CONNECTED),
-        ("torus:dims=3x3", None, Shape.FULLY_CONNECTED),
+        ("ring:gpus=5", NetworkShape.RING, NetworkShape.RING),
+        ("ring:gpus=3", NetworkShape.FULLY_CONNECTED, NetworkShape.FULLY_CONNECTED),
+        ("line:gpus=2", NetworkShape.FULLY_CONNECTED, NetworkShape.FULLY_CONNECTED),
+        ("fully-connected:gpus=4", NetworkShape.FULLY_CONNECTED, NetworkShape.FULLY_CONNECTED),
+        ("star:gpus=4", NetworkShape.SWITCH, NetworkShape.SWITCH),
+        ("line:gpus=4", None, NetworkShape.FULLY_CONNECTED),
+        ("torus:dims=3x3", None, NetworkShape.FULLY_CONNECTED),
         ("dgx1", None, None),
         ("dgx-h100:chassis=2", None, None),
     ],
@@ -31,7 +37,7 @@ def test_shapes(text, exact, serves):
 def test_a_gigabyte_is_two_to_the_thirty():
     """Rates are divided by 2^30, latencies are in nanoseconds."""
     topology = Topology.parse("ring:gpus=4,bandwidth=50GB/s,alpha=0.5us")
-    document = yaml.safe_load(network_text(topology, Shape.RING))
+    document = yaml.safe_load(network_text(topology, NetworkShape.RING))
     assert document["topology"] == ["Ring"]
     assert document["npus_count"] == [4]
     assert document["bandwidth"] == [pytest.approx(50e9 / 2**30)]
@@ -41,7 +47,7 @@ def test_a_gigabyte_is_two_to_the_thirty():
 def test_a_finer_scale():
     """A cycle of a picosecond and four parts to a byte."""
     topology = Topology.parse("ring:gpus=4,bandwidth=50GB/s,alpha=0.5us")
-    text = network_text(topology, Shape.RING, Scale(tick_ps=1, parts=4))
+    text = network_text(topology, NetworkShape.RING, Scale(tick_ps=1, parts=4))
     document = yaml.safe_load(text)
     assert document["bandwidth"] == [pytest.approx(4 * 50e9 / 2**30 / 1000)]
     assert document["latency"] == [500_000.0]

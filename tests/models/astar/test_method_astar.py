@@ -14,9 +14,9 @@ from teccl import solvers
 from teccl.demand import Demand
 from teccl.errors import MethodError
 from teccl.models.astar.astar_hints import greedy_trips, laid
-from teccl.models.astar.astar_round import RoundOptions, State, build_round, look_ahead, window
+from teccl.models.astar.astar_round import AstarState, RoundOptions, build_round, look_ahead, window
 from teccl.models.milp.arcs import NEVER, arcs_of
-from teccl.models.turning import Task
+from teccl.models.turning import TurnedTask
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.progress import CancelToken
 from teccl.result import Status
@@ -42,7 +42,7 @@ def state_of(problem):
     for m in range(len(table)):
         has_from[m, table.sources(m)] = 0
         wants[m, table.destinations(m)] = True
-    return State(has_from=has_from, wants=wants & (has_from >= NEVER))
+    return AstarState(has_from=has_from, wants=wants & (has_from >= NEVER))
 
 
 def one_round(problem, length, **options):
@@ -131,7 +131,7 @@ def test_greedy_starts_are_laid_into_what_is_free():
         demand=Demand.collective("allgather", size="1MB"),
     )
     grid = TimeGrid.build(problem)
-    task = Task.of(problem, grid, method="astar")
+    task = TurnedTask.of(problem, grid, method="astar")
     arcs = arcs_of(problem, grid, 40)
     state = state_of(problem)
     trips = greedy_trips(task, arcs, state, 0)

@@ -11,7 +11,7 @@ from tests.verification.helpers import net, task, wants, with_profile
 from teccl import solvers
 from teccl.demand import Demand
 from teccl.errors import MethodError
-from teccl.models.milp.general import Goal, build_milp, estimate_milp
+from teccl.models.milp.general import MilpGoal, build_milp, estimate_milp
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.solvers import SolverStatus
 from teccl.timegrid import TimeGrid
@@ -163,7 +163,7 @@ def test_priorities_decide_who_ends_first(first):
         for name in ("blue", "red")
     ]
     problem = task(topology, *tenants)
-    schedule, epochs = schedule_within(problem, 4, goal=Goal.TENANTS)
+    schedule, epochs = schedule_within(problem, 4, goal=MilpGoal.TENANTS)
     tenant = problem.chunks.tenant[schedule.sends["chunk"]]
     ends = [int(schedule.sends["epoch"][tenant == i].max()) + 1 for i in range(2)]
     assert epochs == 4
@@ -174,7 +174,7 @@ def test_priorities_decide_who_ends_first(first):
 def test_paper_s_sum_serves_early(solver):
     """Within a long horizon the sum prefers schedules that deliver early."""
     problem = allgather(net("a b c", "a-b 1, b-c 1, c-a 1"))
-    _, epochs = schedule_within(problem, 4, goal=Goal.PAPER, solver=solver)
+    _, epochs = schedule_within(problem, 4, goal=MilpGoal.PAPER, solver=solver)
     assert epochs == 1
 
 

@@ -14,7 +14,7 @@ from teccl import solvers
 from teccl.construct.instance import Instance
 from teccl.errors import MethodError
 from teccl.models.milp.general import build_milp
-from teccl.models.turning import Task
+from teccl.models.turning import TurnedTask
 from teccl.timegrid import TimeGrid
 
 # Problems that the model serves, so many that the slow test judges 500 of them.
@@ -27,7 +27,7 @@ def least_epochs(seed: int) -> int | None:
     problem = random_problem(seed)
     epoch = random_epoch(seed, problem)
     try:
-        Task.of(problem, TimeGrid(problem=problem, epoch=epoch), method="milp")
+        TurnedTask.of(problem, TimeGrid(problem=problem, epoch=epoch), method="milp")
         return Oracle(Clock(problem, epoch), seconds=30).optimum(limit=60)
     except (MethodError, OutOfTimeError):
         return None
@@ -45,7 +45,7 @@ def agree(seed: int) -> bool:
         if best > 1:
             assert schedule_within(problem, best - 1, epoch=epoch, solver=solver) is None
     grid = TimeGrid(problem=problem, epoch=epoch)
-    task = Task.of(problem, grid, method="milp")
+    task = TurnedTask.of(problem, grid, method="milp")
     model = build_milp(
         task.inner, task.inner_grid, best, splits=task.splits, backwards=task.is_turned
     ).model

@@ -33,7 +33,7 @@ _COLLECTIVE_NODE = 7
 _GROUP = "1"
 
 
-class Shape(StrEnum):
+class NetworkShape(StrEnum):
     """A network that ASTRA-sim can build."""
 
     RING = "Ring"
@@ -41,7 +41,7 @@ class Shape(StrEnum):
     SWITCH = "Switch"
 
 
-def shape_of(topology: Topology) -> Shape | None:
+def shape_of(topology: Topology) -> NetworkShape | None:
     """Return which of ASTRA-sim's networks a topology is, None if it is another."""
     if not _is_uniform(topology):
         return None
@@ -51,13 +51,13 @@ def shape_of(topology: Topology) -> Shape | None:
     neighbours = {(i, (i + step) % count) for i in range(count) for step in (1, -1)}
     spokes = {pair for i in range(count) for pair in ((i, count), (count, i))}
     if topology.num_switches == 0 and ends == everybody:
-        return Shape.FULLY_CONNECTED
+        return NetworkShape.FULLY_CONNECTED
     if topology.num_switches == 0 and ends == neighbours:
-        return Shape.RING
-    return Shape.SWITCH if topology.num_switches == 1 and ends == spokes else None
+        return NetworkShape.RING
+    return NetworkShape.SWITCH if topology.num_switches == 1 and ends == spokes else None
 
 
-def shape_for_schedules(topology: Topology) -> Shape | None:
+def shape_for_schedules(topology: Topology) -> NetworkShape | None:
     """Return a network on which schedules for a topology run as they do on it.
 
     Between GPUs that are linked directly, data takes that link and no other, and links that a
@@ -65,7 +65,7 @@ def shape_for_schedules(topology: Topology) -> Shape | None:
     """
     shape = shape_of(topology)
     if shape is None and topology.num_switches == 0 and _is_uniform(topology):
-        return Shape.FULLY_CONNECTED
+        return NetworkShape.FULLY_CONNECTED
     return shape
 
 
@@ -122,7 +122,7 @@ class Scale:
 PLAIN = Scale()
 
 
-def network_text(topology: Topology, shape: Shape | None, scale: Scale = PLAIN) -> str:
+def network_text(topology: Topology, shape: NetworkShape | None, scale: Scale = PLAIN) -> str:
     """Return the network file: one of ASTRA-sim's networks, or else a list of links."""
     if shape is not None:
         link = topology.links[0]
@@ -171,7 +171,7 @@ class Configuration:
 
     files: tuple[OutputFile, ...]
     arguments: tuple[str, ...]
-    shape: Shape | None
+    shape: NetworkShape | None
 
 
 def configure(schedule: Schedule, system: Path, scale: Scale = PLAIN) -> Configuration:

@@ -23,10 +23,10 @@ from teccl.formats.msccl.prove.collectives import Setting, Value, settings_of
 from teccl.formats.msccl.prove.finding import Findings
 from teccl.formats.msccl.prove.flow import run_control
 from teccl.formats.msccl.prove.machine import Machine, build_machine
-from teccl.formats.msccl.prove.program_tree import Step, StepType
+from teccl.formats.msccl.prove.program_tree import ProgramStep, StepType
 from teccl.formats.shared.good_order import in_a_good_order
-from teccl.formats.shared.placing import Passage, Ways, place
-from teccl.formats.shared.sum_rows import Rows
+from teccl.formats.shared.placing import FilePassage, FileWays, place
+from teccl.formats.shared.sum_rows import SumRows
 from teccl.problem import Problem
 from teccl.schedule import Schedule
 from teccl.topology import Topology
@@ -180,7 +180,7 @@ class _Tracing:
         self._receiver = dict(zip(self.machine.receives_on, self.machine.rank, strict=True))
         self._places = [0] * self.machine.num_connections
         self._sent: dict[tuple[int, int], list[int]] = {}
-        self.rows = Rows()
+        self.rows = SumRows()
 
     def run(self) -> None:
         """Run all steps."""
@@ -192,7 +192,7 @@ class _Tracing:
             for k in range(action.step.cnt):
                 self._step(block, action.step, k)
 
-    def _step(self, block: int, step: Step, k: int) -> None:
+    def _step(self, block: int, step: ProgramStep, k: int) -> None:
         """Run a step on one of its chunks."""
         kind, rank = step.type, self.machine.rank[block]
         datum = self._read(rank, step.srcbuf, step.srcoff + k) if kind.reads_source else None
@@ -363,9 +363,9 @@ def _passages(
     numbers: dict[int, int],
     numbers_of: list[int],
     stated: set[tuple[int, int]],
-) -> list[Passage]:
+) -> list[FilePassage]:
     """Return the transfers of given numbers as passages."""
-    ways = Ways(topology)
+    ways = FileWays(topology)
     gpus = topology.gpus.tolist()
     new_of = dict(zip(numbers_of, range(len(numbers_of)), strict=True))
     passages = []
@@ -379,7 +379,7 @@ def _passages(
             )
         root = gpus[transfer.src]
         passages.append(
-            Passage(
+            FilePassage(
                 chunk=chunk,
                 root=root,
                 hops=ways.way(root, gpus[transfer.dst]),

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from teccl._foreign import Element, read_xml
 from teccl.errors import TopologyError
-from teccl.formats.shared.cluster import Machine, Nic, Wire, assign_nics, compose
+from teccl.formats.shared.cluster import Host, Nic, Wire, assign_nics, compose
 from teccl.formats.shared.imports import Imported, ImportOptions
-from teccl.formats.shared.pcie import Hop, is_connected, pcie_wires
+from teccl.formats.shared.pcie import PcieHop, is_connected, pcie_wires
 from teccl.units import format_bandwidth, parse_bandwidth
 
 MAX_GPUS = 1024
@@ -66,7 +66,7 @@ def read_topology(path: Path, options: ImportOptions) -> Imported:
             notes=notes,
         )
         wires, switches = [*wires, *more], [*switches, *names]
-    machine = Machine(
+    machine = Host(
         name=re.sub(r"[^\w.-]", "-", path.name.split(".")[0]).strip("-") or "nccl",
         num_gpus=len(gpus),
         switches=tuple(switches),
@@ -177,10 +177,10 @@ def _nvlink_wires(
     return wires, ["nvswitch"] if ports else []
 
 
-def _pci_chain(gpu: _Gpu, options: ImportOptions) -> list[Hop]:
+def _pci_chain(gpu: _Gpu, options: ImportOptions) -> list[PcieHop]:
     """Return the devices from the GPU's processor down to the GPU's own."""
     return [
-        Hop(key=id(element), rate=options.pcie_bandwidth or _pci_rate(element))
+        PcieHop(key=id(element), rate=options.pcie_bandwidth or _pci_rate(element))
         for element in gpu.path[1:]
     ]
 

@@ -10,7 +10,7 @@ from teccl.topology import Link, Topology
 from teccl.units import format_bandwidth, format_duration
 
 
-class Wire(NamedTuple):
+class Ns3Wire(NamedTuple):
     """Both directions between two nodes, by their numbers in the file."""
 
     one: int
@@ -29,7 +29,7 @@ def _plain(value: Fraction) -> str:
     return f"{float(value):.9f}".rstrip("0").rstrip(".")
 
 
-def wires(topology: Topology, number: dict[int, int], target: str) -> list[Wire]:
+def wires(topology: Topology, number: dict[int, int], target: str) -> list[Ns3Wire]:
     """Return the links in pairs, one for each direction.
 
     Raises
@@ -54,7 +54,7 @@ def wires(topology: Topology, number: dict[int, int], target: str) -> list[Wire]
             waiting.setdefault((link.src, link.dst), []).append(link)
         else:
             back.remove(match)
-            found.append(Wire(number[match.src], number[match.dst], match))
+            found.append(Ns3Wire(number[match.src], number[match.dst], match))
     alone = next((link for links in waiting.values() for link in links), None)
     if alone is not None:
         raise ExportError(
@@ -70,7 +70,7 @@ def numbered(topology: Topology, switches: list[int]) -> dict[int, int]:
     return {node: i for i, node in enumerate((*topology.gpus.tolist(), *switches))}
 
 
-def text_of(header: str, topology: Topology, cables: list[Wire]) -> str:
+def text_of(header: str, topology: Topology, cables: list[Ns3Wire]) -> str:
     """Return the file: a header, the numbers of the switches, the wires."""
     switches = " ".join(str(i) for i in range(topology.num_gpus, topology.num_nodes))
     return "\n".join((header, switches, *(wire.line() for wire in cables))) + "\n"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from teccl import _files as files
 from teccl.errors import TopologyError
-from teccl.formats.shared.cluster import Machine, Nic, Wire, assign_nics, compose
+from teccl.formats.shared.cluster import Host, Nic, Wire, assign_nics, compose
 from teccl.formats.shared.imports import Imported, ImportOptions
-from teccl.formats.shared.pcie import Hop, is_connected, pcie_wires
+from teccl.formats.shared.pcie import PcieHop, is_connected, pcie_wires
 
 MAX_BYTES = 2**20
 MAX_DEVICES = 1024
@@ -64,7 +64,7 @@ def read_topology(path: Path, options: ImportOptions) -> Imported:
             notes=notes,
         )
         wires, switches = [*wires, *more], [*switches, *names]
-    machine = Machine(
+    machine = Host(
         name="nvidia-smi",
         num_gpus=len(matrix.gpus),
         switches=tuple(switches),
@@ -202,7 +202,7 @@ def _is_switched(
     )
 
 
-def _pci_chains(matrix: _Matrix) -> list[list[Hop]]:
+def _pci_chains(matrix: _Matrix) -> list[list[PcieHop]]:
     """Return for each GPU its processor, its bridge and itself, by the relations."""
     chains = []
     for i, gpu in enumerate(matrix.gpus):
@@ -210,6 +210,10 @@ def _pci_chains(matrix: _Matrix) -> list[list[Hop]]:
         socket = min(j for j, d in near.items() if d <= _NEARNESS["NODE"])
         bridge = min(j for j, d in near.items() if d <= _NEARNESS["PXB"])
         chains.append(
-            [Hop(key=("cpu", socket)), Hop(key=("bridge", bridge)), Hop(key=("device", i))]
+            [
+                PcieHop(key=("cpu", socket)),
+                PcieHop(key=("bridge", bridge)),
+                PcieHop(key=("device", i)),
+            ]
         )
     return chains

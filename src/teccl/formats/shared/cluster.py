@@ -34,7 +34,7 @@ class Nic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class Host:
     """One machine.
 
     Parameters
@@ -92,7 +92,7 @@ def assign_nics(num_gpus: int, distances: Sequence[Sequence[int]]) -> list[tuple
     return [tuple(sorted(gpus)) for gpus in users]
 
 
-def compose(machine: Machine, options: ImportOptions, assumptions: Sequence[str]) -> Imported:
+def compose(machine: Host, options: ImportOptions, assumptions: Sequence[str]) -> Imported:
     """Build the topology of one machine or, with `nodes`, of a cluster of them.
 
     Raises
@@ -115,7 +115,7 @@ def compose(machine: Machine, options: ImportOptions, assumptions: Sequence[str]
     return Imported(topology=wiring.topology(), assumptions=tuple(notes))
 
 
-def _fabric_nics(machine: Machine, options: ImportOptions, notes: list[str]) -> tuple[Nic, ...]:
+def _fabric_nics(machine: Host, options: ImportOptions, notes: list[str]) -> tuple[Nic, ...]:
     """Return the NICs that join machines, each with its rate."""
     nics = machine.nics
     if not nics:
@@ -134,7 +134,7 @@ def _fabric_nics(machine: Machine, options: ImportOptions, notes: list[str]) -> 
 
 
 def _add_machine(
-    wiring: Wiring, machine: Machine, options: ImportOptions, number: int | None
+    wiring: Wiring, machine: Host, options: ImportOptions, number: int | None
 ) -> list[int]:
     """Add one machine's nodes and links and return its GPUs."""
     if number is None:
@@ -156,7 +156,7 @@ def _alpha(options: ImportOptions, is_port: bool) -> Fraction:
     return options.alpha / 2 if is_port else options.alpha
 
 
-def _alpha_note(machine: Machine, options: ImportOptions) -> str:
+def _alpha_note(machine: Host, options: ImportOptions) -> str:
     direct, port = _alpha(options, is_port=False), _alpha(options, is_port=True)
     kinds = []
     if any(max(wire.src, wire.dst) < machine.num_gpus for wire in machine.wires):

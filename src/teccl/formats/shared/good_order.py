@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 
-from teccl.formats.shared.placing import Passage
+from teccl.formats.shared.placing import FilePassage
 from teccl.problem import Problem
 
 _MAX_PASSES = 8
@@ -18,7 +18,7 @@ _MAX_PASSES = 8
 _PATIENCE = 2
 
 
-def in_a_good_order(problem: Problem, passages: Sequence[Passage]) -> list[Passage]:
+def in_a_good_order(problem: Problem, passages: Sequence[FilePassage]) -> list[FilePassage]:
     """Rank passages so that placing them by rank ends early."""
     tasks = _Tasks.of(problem, passages)
     priority = [(-rest,) for rest in tasks.longest_ways()]
@@ -63,7 +63,7 @@ class _Tasks:
     last_in: list[list[int]]
 
     @staticmethod
-    def of(problem: Problem, passages: Sequence[Passage]) -> "_Tasks":
+    def of(problem: Problem, passages: Sequence[FilePassage]) -> "_Tasks":
         """Build tasks; a way through switches holds all of its links at a time."""
         lengths, alphas = problem.hold_ps, problem.topology.alpha_ps
         sizes, links = problem.chunks.size_index, problem.topology.links

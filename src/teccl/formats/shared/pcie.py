@@ -12,7 +12,7 @@ from teccl.units import format_bandwidth
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hop:
+class PcieHop:
     """A device on the way from a processor down to a GPU.
 
     Parameters
@@ -40,7 +40,7 @@ def is_connected(num_gpus: int, wires: Sequence[Wire]) -> bool:
 
 
 def pcie_wires(
-    chains: Sequence[Sequence[Hop]],
+    chains: Sequence[Sequence[PcieHop]],
     *,
     first_switch: int,
     default: Fraction,
@@ -85,7 +85,7 @@ def pcie_wires(
 
 
 def _tree_links(
-    chains: Sequence[Sequence[Hop]], numbers: Mapping[Hashable, int], default: Fraction
+    chains: Sequence[Sequence[PcieHop]], numbers: Mapping[Hashable, int], default: Fraction
 ) -> tuple[dict[tuple[int, int], Fraction], bool]:
     """Return the rates between each GPU or switch and the switch above, and if any was unknown."""
     links: dict[tuple[int, int], Fraction] = {}
@@ -103,7 +103,7 @@ def _tree_links(
     return links, unknown
 
 
-def _partings(chains: Sequence[Sequence[Hop]]) -> list[Hashable]:
+def _partings(chains: Sequence[Sequence[PcieHop]]) -> list[Hashable]:
     """Return the devices below which ways part, and all processors if there are several."""
     below: dict[Hashable, set[Hashable]] = {}
     for gpu, chain in enumerate(chains):

@@ -16,7 +16,7 @@ MAX_SENDS = 5_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Passage:
+class FilePassage:
     """A chunk on its way from a GPU to one or more others, perhaps through switches.
 
     Parameters
@@ -50,7 +50,7 @@ class Passage:
     queues: tuple[Hashable, ...] = ()
 
 
-class Ways:
+class FileWays:
     """Links between nodes, found once for each pair.
 
     Parallel links take turns. Between two GPUs without a link the way with the fewest switches is
@@ -124,7 +124,7 @@ class _Waiting:
     at: dict[tuple[int, int], list[int]] = field(default_factory=dict)
 
 
-def place(problem: Problem, passages: Sequence[Passage], method: str) -> Schedule:
+def place(problem: Problem, passages: Sequence[FilePassage], method: str) -> Schedule:
     """Give passages the earliest times that their order, their links and their data allow.
 
     Passages begin by rank as soon as they can; links and shared capacities serve one at a time.
@@ -144,7 +144,7 @@ def place(problem: Problem, passages: Sequence[Passage], method: str) -> Schedul
 class _Placing:
     """A list scheduler: the passage that can begin first goes first, ties by rank."""
 
-    def __init__(self, problem: Problem, passages: Sequence[Passage]) -> None:
+    def __init__(self, problem: Problem, passages: Sequence[FilePassage]) -> None:
         self._problem = problem
         self._passages = passages
         self._lengths = problem.hold_ps.tolist()
@@ -210,7 +210,7 @@ class _Placing:
     def _resources(self, link: int) -> Iterable[Hashable]:
         return (link, *self._problem.topology.links[link].shares)
 
-    def _offsets(self, passage: Passage) -> list[int]:
+    def _offsets(self, passage: FilePassage) -> list[int]:
         """Return when each hop begins after the first: on arrival at the switch before it."""
         topology = self._problem.topology
         at = {passage.root: 0}

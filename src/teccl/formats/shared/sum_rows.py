@@ -8,7 +8,7 @@ from teccl.errors import ScheduleError
 from teccl.schedule import SUM_SEND_DTYPE, Schedule, sum_array
 
 
-class Rows:
+class SumRows:
     """Partial sums in the order in which a program makes them, and what transfers carry."""
 
     def __init__(self) -> None:

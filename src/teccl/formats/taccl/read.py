@@ -12,7 +12,7 @@ from typing import Any
 from teccl import _files as files
 from teccl._foreign import expect_matrix, expect_number, read_json
 from teccl.errors import TopologyError
-from teccl.formats.shared.cluster import Machine, Nic, Wire, compose
+from teccl.formats.shared.cluster import Host, Nic, Wire, compose
 from teccl.formats.shared.imports import Imported, ImportOptions
 from teccl.topology.presets.paper import NVLINK_DOUBLE, NVLINK_SINGLE
 from teccl.units import format_duration, format_size
@@ -51,7 +51,7 @@ def read_topology(path: Path, options: ImportOptions) -> Imported:
         f"a cost of 1 is {unit} (--cost-unit) for chunks of {size}; bandwidth is size over beta"
     ]
     wires, switches = _wires(document, costs, n, options, notes)
-    machine = Machine(
+    machine = Host(
         name="taccl",
         num_gpus=n,
         switches=switches,

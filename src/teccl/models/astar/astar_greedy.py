@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from teccl.models.astar.astar_round import State
+from teccl.models.astar.astar_round import AstarState
 from teccl.models.milp.arcs import NEVER, Arcs
 
 IntArray = npt.NDArray[np.int64]
@@ -21,7 +21,7 @@ BoolArray = npt.NDArray[np.bool_]
 Flow = tuple[int, int, int]
 
 
-class Step(NamedTuple):
+class GreedyStep(NamedTuple):
     """Arcs that start together, each the next one's stem, and the epoch in which they do."""
 
     chain: tuple[int, ...]
@@ -34,10 +34,10 @@ class Label(NamedTuple):
     moment: int
     order: int
     node: int
-    step: Step | None
+    step: GreedyStep | None
     before: "Label | None"
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[GreedyStep]:
         """Return the steps that lead here, the last first."""
         label, found = self, []
         while label.step is not None and label.before is not None:
@@ -47,7 +47,7 @@ class Label(NamedTuple):
 
 
 def greedy_flows(
-    arcs: Arcs, state: State, *, begin: int, length: int, first_only: bool = False
+    arcs: Arcs, state: AstarState, *, begin: int, length: int, first_only: bool = False
 ) -> list[Flow]:
     """Deliver what is missing, always next what can arrive first.
 
@@ -102,7 +102,7 @@ class _Laying:
     started: dict[int, set[tuple[int, int]]] = field(default_factory=lambda: defaultdict(set))
 
     @staticmethod
-    def of(arcs: Arcs, state: State, *, begin: int, length: int) -> "_Laying":
+    def of(arcs: Arcs, state: AstarState, *, begin: int, length: int) -> "_Laying":
         """Begin with what a state has."""
         uses: dict[int, list[int]] = defaultdict(list)
         users: dict[int, list[int]] = defaultdict(list)
@@ -140,7 +140,7 @@ class _Laying:
             passes = bool(self.arcs.is_switch[label.node])
             if passes and label.step is not None and label.before is not None:
                 # Later a switch may have an output free that it has not now.
-                again = Step(label.step.chain, label.step.epoch + 1)
+                again = GreedyStep(label.step.chain, label.step.epoch + 1)
                 self._push(heap, order, m, again, label.before)
             # GPUs keep what they get, so that only the first moment counts there.
             key = (label.node, label.moment if passes else -1)
@@ -152,10 +152,10 @@ class _Laying:
                 continue
             closed.add(key)
             for chain in self.moves[label.node]:
-                self._push(heap, order, m, Step(chain, label.moment), label)
+                self._push(heap, order, m, GreedyStep(chain, label.moment), label)
         return None
 
-    def lay(self, m: int, steps: list[Step]) -> None:
+    def lay(self, m: int, steps: list[GreedyStep]) -> None:
         """Take what steps hold, and note where they bring the chunk."""
         for chain, epoch in steps:
             for arc in self._new(m, chain, epoch):
@@ -186,7 +186,7 @@ class _Laying:
         heap: list[Label],
         order: "itertools.count[int]",
         m: int,
-        step: Step,
+        step: GreedyStep,
         before: Label,
     ) -> None:
         """Add the label of a step at the first moment from its epoch on at which it fits."""
@@ -206,7 +206,9 @@ class _Laying:
                 return
             epoch = step.epoch + int(later.argmax())
         arrival = epoch + int(self.arcs.delay[last, epoch])
-        heapq.heappush(heap, Label(arrival, next(order), node, Step(step.chain, epoch), before))
+        heapq.heappush(
+            heap, Label(arrival, next(order), node, GreedyStep(step.chain, epoch), before)
+        )
 
     def _new(self, m: int, chain: tuple[int, ...], epoch: int) -> list[int]:
         """Arcs of a chain that do not start then for the same chunk anyway, as stems may."""
@@ -243,7 +245,7 @@ class _Laying:
         self.open[arc] = fits
         return fits
 
-    def _fit_together(self, m: int, steps: list[Step]) -> bool:
+    def _fit_together(self, m: int, steps: list[GreedyStep]) -> bool:
         """Whether steps do not take from each other what places have free."""
         taken: dict[int, IntArray] = {}
         for chain, epoch in steps:

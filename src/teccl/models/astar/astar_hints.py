@@ -13,9 +13,9 @@ from teccl.construct.instance import Instance
 from teccl.construct.tasks import tasks_of_plan
 from teccl.demand import Collective, Demand
 from teccl.demand.tenants import ExplicitChunk
-from teccl.models.astar.astar_round import Round, State
+from teccl.models.astar.astar_round import AstarRound, AstarState
 from teccl.models.milp.arcs import NEVER, Arcs
-from teccl.models.turning import Task
+from teccl.models.turning import TurnedTask
 from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
 
@@ -33,7 +33,9 @@ class Trip(NamedTuple):
     hops: tuple[tuple[int, int], ...]
 
 
-def greedy_trips(task: Task, arcs: Arcs, state: State, seed: int, *, begin: int = 0) -> list[Trip]:
+def greedy_trips(
+    task: TurnedTask, arcs: Arcs, state: AstarState, seed: int, *, begin: int = 0
+) -> list[Trip]:
     """Construct what is left as if everything under way were there; none where that is no help.
 
     The trips begin in epoch `begin`, in the order in which they are planned.
@@ -58,7 +60,7 @@ def greedy_trips(task: Task, arcs: Arcs, state: State, seed: int, *, begin: int 
     return trips
 
 
-def _residual(problem: Problem, state: State, chunks: list[int]) -> Problem:
+def _residual(problem: Problem, state: AstarState, chunks: list[int]) -> Problem:
     """The problem of bringing what is missing from those who have it, or will."""
     rank = {int(node): r for r, node in enumerate(problem.topology.gpus)}
     holds = state.has_from < NEVER
@@ -83,7 +85,7 @@ def _residual(problem: Problem, state: State, chunks: list[int]) -> Problem:
 
 
 def laid(
-    trips: list[Trip], arcs: Arcs, state: State, *, begin: int, length: int
+    trips: list[Trip], arcs: Arcs, state: AstarState, *, begin: int, length: int
 ) -> list[tuple[int, int, int]]:
     """Lay trips into the epochs of a window, each as early as its chunk and its links allow.
 
@@ -165,7 +167,7 @@ def _arrive(
             has[chunk, node] = epoch + offset + int(arcs.delay[arc, epoch + offset])
 
 
-def start_values(stated: Round, flows: list[tuple[int, int, int]]) -> FloatArray:
+def start_values(stated: AstarRound, flows: list[tuple[int, int, int]]) -> FloatArray:
     """Values of a round's flow columns, NaN for the others, which follow from them."""
     values = np.full(stated.model.num_columns, np.nan)
     values[stated.flows.column] = 0.0

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from teccl.linear_model import ABSENT, Columns, LinearModel, RowBlock, stack
 from teccl.models.milp import rows
 from teccl.models.milp.arcs import NEVER, Arcs
-from teccl.models.milp.variables import Flows, Reach
+from teccl.models.milp.variables import Flows, GridReach
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -37,7 +37,7 @@ GAMMA = 0.5
 
 
 @dataclass(slots=True, kw_only=True)
-class State:
+class AstarState:
     """What rounds hand on; epochs count from the start of the schedule.
 
     Parameters
@@ -69,14 +69,14 @@ class State:
         """Epoch from which everyone has what he wants."""
         return int(self.has_from[self.wants].max(initial=0))
 
-    def after(self, arcs: Arcs, flows: list[tuple[int, int, int]], begin: int) -> "State":
+    def after(self, arcs: Arcs, flows: list[tuple[int, int, int]], begin: int) -> "AstarState":
         """Return the state after some flows on arcs seen from an epoch on."""
         has_from = self.has_from.copy()
         for m, a, k in flows:
             node = int(arcs.end[a])
             if node >= 0 and not arcs.is_switch[node]:
                 has_from[m, node] = min(int(has_from[m, node]), k + int(arcs.delay[a, k - begin]))
-        return State(has_from=has_from, wants=self.wants, flows=self.flows + flows)
+        return AstarState(has_from=has_from, wants=self.wants, flows=self.flows + flows)
 
     def progress(self, way: IntArray) -> tuple[int, int]:
         """What must shrink: deliveries still to be made, and epochs from holders to those."""
@@ -90,7 +90,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Round:
+class AstarRound:
     """The model of one round.
 
     Parameters
@@ -174,7 +174,7 @@ class RoundOptions:
 
 def build_round(
     arcs: Arcs,
-    state: State,
+    state: AstarState,
     way: IntArray,
     *,
     begin: int,
@@ -182,7 +182,7 @@ def build_round(
     ahead: int,
     upper: IntArray,
     options: RoundOptions,
-) -> Round:
+) -> AstarRound:
     """State the model of the round that begins in an epoch.
 
     Parameters
@@ -203,7 +203,7 @@ def build_round(
     flows = _flows(near, reach, useful, length=length, horizon=horizon)
     frame = rows.Frame(arcs=near, reach=reach, flows=flows, horizon=horizon, upper=upper)
     builder = _RoundBuilder(frame, useful, way, options)
-    return Round(
+    return AstarRound(
         begin=begin,
         length=length,
         ahead=ahead,
@@ -213,7 +213,7 @@ def build_round(
     )
 
 
-def _reach(arcs: Arcs, state: State, way: IntArray, begin: int) -> Reach:
+def _reach(arcs: Arcs, state: AstarState, way: IntArray, begin: int) -> GridReach:
     """Where chunks can be when, from what is there and under way."""
     own = np.where(state.has_from < NEVER, np.maximum(state.has_from - begin, 0), NEVER)
     first = np.full(own.shape, NEVER)
@@ -221,7 +221,7 @@ def _reach(arcs: Arcs, state: State, way: IntArray, begin: int) -> Reach:
         first = np.minimum(first, own[:, i, None] + way[i])
     # A switch passes on at once, so that it must still get somewhere; GPUs may keep.
     onward = np.where(arcs.is_switch, way[:, ~arcs.is_switch].min(axis=1), 0)
-    return Reach(
+    return GridReach(
         first=np.minimum(first, NEVER),
         after=np.broadcast_to(onward, own.shape),
         own_from=own,
@@ -229,7 +229,7 @@ def _reach(arcs: Arcs, state: State, way: IntArray, begin: int) -> Reach:
     )
 
 
-def _useful(state: State, way: IntArray) -> BoolArray:
+def _useful(state: AstarState, way: IntArray) -> BoolArray:
     """By chunk and node, where getting the chunk serves someone who still wants it.
 
     A node that does not want it must be nearer to someone who does than all that have it.
@@ -244,7 +244,7 @@ def _useful(state: State, way: IntArray) -> BoolArray:
     return useful & ~holds
 
 
-def _flows(arcs: Arcs, reach: Reach, useful: BoolArray, *, length: int, horizon: int) -> Flows:
+def _flows(arcs: Arcs, reach: GridReach, useful: BoolArray, *, length: int, horizon: int) -> Flows:
     """Number the flows of GPUs in the round, and those of switches up to the horizon."""
     k = np.arange(horizon)
     # Who has a chunk or will have it sends it from then on; others once they can have got it.

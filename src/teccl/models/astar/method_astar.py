@@ -16,9 +16,9 @@ from teccl.errors import MethodError, SolverError
 from teccl.models.astar.astar_greedy import Flow, greedy_flows
 from teccl.models.astar.astar_hints import Trip, greedy_trips, laid, start_values
 from teccl.models.astar.astar_round import (
-    Round,
+    AstarRound,
+    AstarState,
     RoundOptions,
-    State,
     build_round,
     look_ahead,
     window,
@@ -27,7 +27,7 @@ from teccl.models.milp.arcs import NEVER, Arcs, arcs_of
 from teccl.models.milp.general import most_copies, ready_epochs
 from teccl.models.milp.grid_passages import LoopError, decode
 from teccl.models.milp.physical import realise
-from teccl.models.turning import Task
+from teccl.models.turning import TurnedTask
 from teccl.problem import Problem
 from teccl.result import Status
 from teccl.solvers import Solution, SolverOptions, SolverStatus
@@ -67,7 +67,7 @@ def solve_astar(search: Search) -> None:
             "method astar copies and keeps what it likes; drop --buffer and --no-copy, "
             "or use --method milp"
         )
-    task = Task.of(problem, grid, method="astar")
+    task = TurnedTask.of(problem, grid, method="astar")
     try:
         _carry_out(_Run(search=search, task=task))
     except LoopError:
@@ -102,7 +102,7 @@ class _Stated:
 class _Completion:
     """A state in which all is done, and the trips that are left until then, if they are known."""
 
-    state: State
+    state: AstarState
     plan: list[Trip]
 
 
@@ -111,10 +111,10 @@ class _Run:
     """The rounds of one problem."""
 
     search: Search
-    task: Task
+    task: TurnedTask
     whole_ways: bool = False
     begin: int = 0
-    state: State = field(init=False)
+    state: AstarState = field(init=False)
     way: IntArray = field(init=False)
     ahead: int = 0
     # A complete schedule from the present state on, as trips; none where nothing is constructed.
@@ -139,7 +139,7 @@ class _Run:
         ready = ready_epochs(self.inner, self.task.inner_grid)[table.tenant]
         holds = has[table.source_set]
         wants = has[table.destination_set] & ~holds
-        self.state = State(has_from=np.where(holds, ready, NEVER), wants=wants)
+        self.state = AstarState(has_from=np.where(holds, ready, NEVER), wants=wants)
         arcs = self._arcs(1)
         self.way = arcs.distances()
         self.ahead = look_ahead(arcs)
@@ -194,7 +194,7 @@ class _Run:
             backwards=task.is_turned,
         )
 
-    def _wide_arcs(self, horizon: int, state: State | None = None) -> Arcs:
+    def _wide_arcs(self, horizon: int, state: AstarState | None = None) -> Arcs:
         """Arcs over so many epochs or more: as many as what was started, however late, needs."""
         flows = (self.state if state is None else state).flows
         return self._arcs(max(horizon, 1 + max((k for _, _, k in flows), default=0)))
@@ -207,7 +207,7 @@ class _Run:
 
     def _build(
         self, length: int, ahead: int, options: RoundOptions, begin: int | None = None
-    ) -> Round:
+    ) -> AstarRound:
         begin = self.begin if begin is None else begin
         epochs = begin + length + ahead
         self._check_time(len(self.inner.chunks) * self.inner.topology.num_links * epochs)
@@ -243,7 +243,9 @@ class _Run:
         )
         self.state = self._shortened(after) if after.is_done else after
 
-    def _better(self, stated: Round, solved: list[Flow] | None, known: list[Flow] | None) -> State:
+    def _better(
+        self, stated: AstarRound, solved: list[Flow] | None, known: list[Flow] | None
+    ) -> AstarState:
         """The state after a solver's round, or after the planned one if that leads further.
 
         A round sees no further than its look-ahead. Where the rest can be constructed, the round
@@ -262,16 +264,16 @@ class _Run:
         self.plan = best.plan
         return options[ends.index(best)]
 
-    def _planned(self, stated: Round) -> list[Flow] | None:
+    def _planned(self, stated: AstarRound) -> list[Flow] | None:
         """Flows of a round to start from, None where none are wanted or known."""
         flows = laid(self.plan, stated.arcs, self.state, begin=stated.begin, length=stated.length)
         return flows or None
 
-    def _construct(self, state: State, begin: int) -> list[Trip]:
+    def _construct(self, state: AstarState, begin: int) -> list[Trip]:
         """Trips for all that is missing, none where that cannot be constructed."""
         return greedy_trips(self.task, self._arcs(1), state, self.request.seed, begin=begin)
 
-    def _completed(self, state: State, begin: int) -> "_Completion":
+    def _completed(self, state: AstarState, begin: int) -> "_Completion":
         """The shortest way known to end a schedule from a state on."""
         if state.is_done:
             return _Completion(state=state, plan=[])
@@ -298,7 +300,7 @@ class _Run:
         bound = self.search.bound
         return 0 if bound is None or bound.epochs is None else bound.epochs
 
-    def _shortened(self, best: State) -> State:
+    def _shortened(self, best: AstarState) -> AstarState:
         """End the last round as early as can be shown within some time."""
         while True:
             horizon = best.finish - 1 - self.begin
@@ -369,7 +371,7 @@ class _Run:
 
     def _solve(
         self,
-        stated: Round,
+        stated: AstarRound,
         seconds: float | None,
         *,
         start: list[Flow] | None = None,

@@ -53,7 +53,7 @@ class Trial:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class FluidAnswer:
     """What the search over horizons found.
 
     Parameters
@@ -122,7 +122,7 @@ def least_horizon(
     high: int | None = None,
     gap: Fraction = Fraction(0),
     solving: Solving,
-) -> Answer:
+) -> FluidAnswer:
     """Find the least horizon within which all demand can be met.
 
     Horizons are tried from the bound upwards, by bisection once one is long enough. Long ones
@@ -146,7 +146,7 @@ def least_horizon(
         stopped = search.run(low, coarse=coarse)
         if coarse and stopped in (None, SolverStatus.INFEASIBLE):
             stopped = search.refine()
-    return Answer(
+    return FluidAnswer(
         trial=search.best,
         bound=search.bound,
         certificate=search.certificate,

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from teccl.errors import MethodError
 from teccl.models.lp.fluid_horizon import (
-    Answer,
+    FluidAnswer,
     Solving,
     Trial,
     fluid_bound,
@@ -68,7 +68,7 @@ def solve_lp(search: Search) -> None:
     _finish(search, grid, answer, solving)
 
 
-def _finish(search: Search, grid: TimeGrid, answer: Answer, solving: Solving) -> None:
+def _finish(search: Search, grid: TimeGrid, answer: FluidAnswer, solving: Solving) -> None:
     """Make schedules of what was found, and say why it is not more."""
     trial = answer.trial
     if trial is None:

@@ -26,10 +26,10 @@ NEGLIGIBLE = 1e-6
 MAX_MOVES = 4
 
 
-class Hop(NamedTuple):
+class FluidHop(NamedTuple):
     """An arc taken in an epoch, after other hops."""
 
-    before: "Hop | None"
+    before: "FluidHop | None"
     arc: int
     epoch: int
 
@@ -66,7 +66,9 @@ def _peel_one(
 ) -> None:
     """Replay one commodity's rates; entries are in the order of their epochs."""
     # At each node, parcels in the order of their arrival: (usable from, amount, last hop).
-    queues: list[deque[tuple[int, float, Hop | None]]] = [deque() for _ in range(network.num_nodes)]
+    queues: list[deque[tuple[int, float, FluidHop | None]]] = [
+        deque() for _ in range(network.num_nodes)
+    ]
     supply = float(network.demand[s].sum())
     for n in np.flatnonzero(network.holds[s]):
         queues[n].append((int(network.ready[s, n]), supply, None))
@@ -86,7 +88,7 @@ def _peel_one(
 
 def _quickest(network: FluidNetwork, s: int, d: int) -> Parcel:
     """Return what a node wants of a commodity as one parcel on the way that gets there first."""
-    reached: dict[int, tuple[int, Hop | None]] = {
+    reached: dict[int, tuple[int, FluidHop | None]] = {
         int(n): (int(network.ready[s, n]), None) for n in np.flatnonzero(network.holds[s])
     }
     for _ in range(network.num_nodes):
@@ -96,7 +98,7 @@ def _quickest(network: FluidNetwork, s: int, d: int) -> Parcel:
             epoch, hop = reached[a]
             later = epoch + int(network.delay[arc])
             if b not in reached or later < reached[b][0]:
-                reached[b] = later, Hop(hop, arc, epoch)
+                reached[b] = later, FluidHop(hop, arc, epoch)
     return Parcel(float(network.demand[s, d]), *_unrolled(network, reached[d][1]))
 
 
@@ -104,7 +106,7 @@ def _replay(
     network: FluidNetwork,
     rates: Rates,
     entries: IntArray,
-    queues: list[deque[tuple[int, float, Hop | None]]],
+    queues: list[deque[tuple[int, float, FluidHop | None]]],
 ) -> None:
     """Move what the rates of one epoch move.
 
@@ -119,7 +121,7 @@ def _replay(
             taken = _take(queues[network.src[arc]], amount, epoch)
             for part, hop in taken:
                 queue = queues[network.dst[arc]]
-                _arrive(queue, epoch + int(network.delay[arc]), part, Hop(hop, arc, epoch))
+                _arrive(queue, epoch + int(network.delay[arc]), part, FluidHop(hop, arc, epoch))
             short = amount - sum(part for part, _ in taken)
             if short > NEGLIGIBLE:
                 left.append((arc, short))
@@ -129,10 +131,10 @@ def _replay(
 
 
 def _take(
-    queue: deque[tuple[int, float, Hop | None]], amount: float, epoch: int
-) -> list[tuple[float, Hop | None]]:
+    queue: deque[tuple[int, float, FluidHop | None]], amount: float, epoch: int
+) -> list[tuple[float, FluidHop | None]]:
     """Take what came first; what a solver's rounding leaves short is let go."""
-    taken: list[tuple[float, Hop | None]] = []
+    taken: list[tuple[float, FluidHop | None]] = []
     while amount > NEGLIGIBLE / 10 and queue and queue[0][0] <= epoch:
         since, there, hop = queue.popleft()
         part = min(there, amount)
@@ -145,7 +147,7 @@ def _take(
 
 
 def _arrive(
-    queue: deque[tuple[int, float, Hop | None]], when: int, amount: float, hop: Hop
+    queue: deque[tuple[int, float, FluidHop | None]], when: int, amount: float, hop: FluidHop
 ) -> None:
     """Insert a parcel by the time of its arrival; arcs differ in their delays."""
     later = []
@@ -155,7 +157,9 @@ def _arrive(
     queue.extend(reversed(later))
 
 
-def _unrolled(network: FluidNetwork, hop: Hop | None) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _unrolled(
+    network: FluidNetwork, hop: FluidHop | None
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Arcs and epochs of a way, first to last, without what leads back to a GPU it has left."""
     arcs: list[int] = []
     epochs: list[int] = []

@@ -9,11 +9,11 @@ import numpy.typing as npt
 from teccl import solvers
 from teccl.errors import MethodError
 from teccl.footprint import free_memory
-from teccl.models.milp.general import Goal, Milp, build_milp, estimate_milp
+from teccl.models.milp.general import Milp, MilpGoal, build_milp, estimate_milp
 from teccl.models.milp.grid_passages import LoopError, decode
 from teccl.models.milp.horizon import Answer, Closing, coarse_horizon
 from teccl.models.milp.physical import realise
-from teccl.models.turning import Task
+from teccl.models.turning import TurnedTask
 from teccl.result import Status
 from teccl.schedule import Schedule
 from teccl.solvers import Solution, SolverOptions, SolverProgress, SolverStatus
@@ -76,7 +76,7 @@ def solve_milp(search: Search, start: Candidate | None) -> None:
     problem = request.problem(request.chunks or 1)
     grid = request.time_grid(problem)
     assert grid is not None
-    task = Task.of(problem, grid, method="milp")
+    task = TurnedTask.of(problem, grid, method="milp")
     run = _Run(search=search, task=task, solver=request.solver.value, start=start)
     try:
         if request.objective is Objective.PAPER:
@@ -103,7 +103,7 @@ def close_gap(search: Search) -> None:
     grid = request.time_grid(problem)
     assert grid is not None
     with suppress(MethodError):
-        task = Task.of(problem, grid, method="milp")
+        task = TurnedTask.of(problem, grid, method="milp")
         size = estimate_milp(task.inner, task.inner_grid, best.epochs - 1, task.splits)
         if size.columns <= limit:
             work = AUTO_WORK[request.effort]
@@ -121,7 +121,7 @@ class _Run:
     """
 
     search: Search
-    task: Task
+    task: TurnedTask
     solver: str
     start: Candidate | None = None
     work: float | None = None
@@ -165,11 +165,11 @@ class _Run:
         if horizon is None:
             closing = Closing(lower=lower)
             horizon = self._coarse(closing, lower)
-        found = self._ask(horizon, self._left(), goal=Goal.PAPER)
+        found = self._ask(horizon, self._left(), goal=MilpGoal.PAPER)
         while found.answer is Answer.TOO_SHORT and self.request.horizon is None:
             self._prove(horizon)
             horizon = max(horizon + 1, round(horizon * 1.25))
-            found = self._ask(horizon, self._left(), goal=Goal.PAPER)
+            found = self._ask(horizon, self._left(), goal=MilpGoal.PAPER)
         if found.answer is Answer.TOO_SHORT:
             self._refuse(horizon, max(lower, horizon + 1))
 
@@ -247,13 +247,13 @@ class _Run:
             work=self.work,
         )
 
-    def _ask(self, horizon: int, seconds: float | None, goal: Goal = Goal.NONE) -> Found:
+    def _ask(self, horizon: int, seconds: float | None, goal: MilpGoal = MilpGoal.NONE) -> Found:
         """Solve the model of one horizon and offer what it finds."""
-        guided = goal is Goal.NONE and self.solver in GUIDED
-        milp = self._build(horizon, Goal.PAPER if guided else goal)
+        guided = goal is MilpGoal.NONE and self.solver in GUIDED
+        milp = self._build(horizon, MilpGoal.PAPER if guided else goal)
         self.search.report("milp", f"{horizon} epochs, {milp.model.num_columns} columns")
         options = self._options(seconds, self._hint(milp))
-        options = replace(options, gap=float(self.request.gap), first_only=goal is Goal.NONE)
+        options = replace(options, gap=float(self.request.gap), first_only=goal is MilpGoal.NONE)
         solution = solvers.solve(
             milp.model,
             self.solver,
@@ -263,7 +263,7 @@ class _Run:
         )
         return self._read(milp, solution, seconds, goal)
 
-    def _build(self, horizon: int, goal: Goal) -> Milp:
+    def _build(self, horizon: int, goal: MilpGoal) -> Milp:
         task = self.task
         # Where whoever wants something has it no epoch is needed, but a model has one at least.
         horizon = max(1, horizon)
@@ -294,11 +294,11 @@ class _Run:
             backwards=task.is_turned,
         )
 
-    def _on_progress(self, milp: Milp, goal: Goal) -> OnProgress:
+    def _on_progress(self, milp: Milp, goal: MilpGoal) -> OnProgress:
         """Keep the schedules of better solutions, where there is something to be better at."""
 
         def note(progress: SolverProgress) -> None:
-            if progress.values is not None and goal is not Goal.NONE:
+            if progress.values is not None and goal is not MilpGoal.NONE:
                 with suppress(LoopError):
                     self._offer(milp, progress.values)
             else:
@@ -306,7 +306,7 @@ class _Run:
 
         return note
 
-    def _read(self, milp: Milp, solution: Solution, seconds: float | None, goal: Goal) -> Found:
+    def _read(self, milp: Milp, solution: Solution, seconds: float | None, goal: MilpGoal) -> Found:
         self._stop_on(solution)
         if solution.status is SolverStatus.INFEASIBLE:
             return Found(answer=Answer.TOO_SHORT, solution=solution)
@@ -375,13 +375,13 @@ class _Run:
             return
         several = len(request.demand.tenants) > 1
         if several:
-            self._ask(closing.upper, self._seconds(closing), goal=Goal.TENANTS)
+            self._ask(closing.upper, self._seconds(closing), goal=MilpGoal.TENANTS)
         elif search.incumbents:
             self._settle(closing.upper)
 
     def _settle(self, horizon: int) -> None:
         """Let the paper's sum choose among schedules of one length, for a while."""
-        milp = self._build(horizon, Goal.PAPER)
+        milp = self._build(horizon, MilpGoal.PAPER)
         if milp.model.num_columns > TIE_COLUMNS:
             return
         left = self._left()

@@ -18,7 +18,7 @@ from teccl.errors import MethodError
 from teccl.linear_model import ABSENT, Columns, LinearModel, RowBlock, stack
 from teccl.models.milp import rows
 from teccl.models.milp.arcs import Arcs, arcs_of
-from teccl.models.milp.variables import Flows, Holding, Reach, count_flows
+from teccl.models.milp.variables import Flows, GridReach, Holding, count_flows
 from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
 
@@ -29,7 +29,7 @@ FloatArray = npt.NDArray[np.float64]
 WEIGHT_SCALE = 10_000
 
 
-class Goal(StrEnum):
+class MilpGoal(StrEnum):
     """What is minimised within the horizon.
 
     ``NONE`` asks for any schedule, ``PAPER`` maximises the sum over epochs of the demand met by
@@ -83,7 +83,7 @@ def build_milp(
     grid: TimeGrid,
     horizon: int,
     *,
-    goal: Goal = Goal.NONE,
+    goal: MilpGoal = MilpGoal.NONE,
     splits: npt.NDArray[np.bool_] | None = None,
     whole_ways: bool = False,
     backwards: bool = False,
@@ -111,7 +111,7 @@ def build_milp(
     """
     check_serves(problem)
     arcs = arcs_of(problem, grid, horizon, splits, whole_ways=whole_ways, backwards=backwards)
-    reach = Reach.of(problem, arcs, ready_epochs(problem, grid))
+    reach = GridReach.of(problem, arcs, ready_epochs(problem, grid))
     return _Builder(problem, grid, horizon, arcs, reach).build(goal)
 
 
@@ -121,7 +121,7 @@ def estimate_milp(
     """Count a model's variables and estimate its memory without building it."""
     check_serves(problem)
     arcs = arcs_of(problem, grid, horizon, splits)
-    reach = Reach.of(problem, arcs, ready_epochs(problem, grid))
+    reach = GridReach.of(problem, arcs, ready_epochs(problem, grid))
     flows = count_flows(arcs, reach, horizon)
     columns = flows + reach.first.size * (horizon + 1)
     span = float(arcs.use_span.mean()) if arcs.use_span.size else 1.0
@@ -160,7 +160,7 @@ class _Builder:
     """Numbers columns and collects rows."""
 
     def __init__(
-        self, problem: Problem, grid: TimeGrid, horizon: int, arcs: Arcs, reach: Reach
+        self, problem: Problem, grid: TimeGrid, horizon: int, arcs: Arcs, reach: GridReach
     ) -> None:
         self.problem, self.grid, self.arcs, self.reach = problem, grid, arcs, reach
         self.flows = Flows.of(arcs, reach, horizon)
@@ -177,7 +177,7 @@ class _Builder:
         self.cost = [np.zeros(self.flows.columns.count)]
         self.end = self.flows.columns.count
 
-    def build(self, goal: Goal) -> Milp:
+    def build(self, goal: MilpGoal) -> Milp:
         """State all rows and stack them."""
         add = {
             Holding.UNLIMITED: self._unlimited,
@@ -186,9 +186,9 @@ class _Builder:
         }
         read = add[holding_of(self.problem)]()
         self._switches()
-        if goal is Goal.PAPER:
+        if goal is MilpGoal.PAPER:
             self._reward(read)
-        if goal is Goal.TENANTS:
+        if goal is MilpGoal.TENANTS:
             self._finish_tenants(read)
         model = stack(
             self.blocks,

@@ -40,7 +40,7 @@ class Decodable(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hop:
+class GridHop:
     """A link of a passage.
 
     Parameters
@@ -78,7 +78,7 @@ class Passage:
     chunk: int
     src: int
     epoch: int
-    hops: tuple[Hop, ...]
+    hops: tuple[GridHop, ...]
     ends: tuple[tuple[int, int, int], ...]
     feeder: tuple[int, int] | None = None
 
@@ -102,7 +102,7 @@ def _join_links(milp: Decodable, flows: list[tuple[int, int, int]]) -> list[Pass
     """Join flows on links at the switches they pass."""
     arcs = milp.arcs
     waiting: dict[tuple[int, int, int], list[tuple[int, int]]] = defaultdict(list)
-    hops: list[list[Hop]] = []
+    hops: list[list[GridHop]] = []
     ends: list[list[tuple[int, int, int]]] = []
     heads: list[tuple[int, int, int]] = []
     for m, a, k in sorted(flows, key=lambda flow: (flow[2], flow)):
@@ -116,7 +116,7 @@ def _join_links(milp: Decodable, flows: list[tuple[int, int, int]]) -> list[Pass
             ends.append([])
             heads.append((m, src, k))
         arrival = k + int(arcs.delay[a, k])
-        hops[number].append(Hop(link=a, before=before, epoch=k, usable=arrival))
+        hops[number].append(GridHop(link=a, before=before, epoch=k, usable=arrival))
         if arcs.is_switch[end]:
             waiting[m, end, arrival].append((number, len(hops[number]) - 1))
         else:
@@ -151,7 +151,7 @@ def _join_ways(milp: Decodable, flows: list[tuple[int, int, int]]) -> list[Passa
     for (m, first, k), members in sorted(groups.items()):
         place = {a: i for i, a in enumerate(sorted(members))}
         hops = [
-            Hop(
+            GridHop(
                 link=arcs.ways[a][-1],
                 before=place[int(arcs.parent[a])] if arcs.parent[a] >= 0 else -1,
                 epoch=k + _offsets(milp, arcs.ways[a])[-1],
@@ -180,7 +180,7 @@ def _whole_way(milp: Decodable, m: int, a: int, k: int) -> Passage:
         usable = k + offset + late + (int(milp.grid.kappa[e]) if _stores(milp) else held)
         if milp.problem.switch is SwitchMode.HYPER_EDGE:
             usable = arrival
-        hops.append(Hop(link=e, before=i - 1, epoch=k + offset, usable=usable))
+        hops.append(GridHop(link=e, before=i - 1, epoch=k + offset, usable=usable))
     end = (int(milp.arcs.end[a]), len(way) - 1, arrival)
     return Passage(chunk=m, src=int(milp.arcs.src[a]), epoch=k, hops=tuple(hops), ends=(end,))
 

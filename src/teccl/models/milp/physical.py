@@ -11,7 +11,7 @@ from math import lcm
 
 from teccl.construct.calendars import Calendar, ExclusiveCalendar, RateCalendar
 from teccl.models.milp.grid_passages import Passage
-from teccl.models.turning import Task
+from teccl.models.turning import TurnedTask
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.schedule import Schedule, send_array
 from teccl.schedule.timing import transmission_from
@@ -27,7 +27,7 @@ class _Layout:
     arrivals: tuple[int, ...]
 
 
-def realise(task: Task, passages: list[Passage], epochs: int) -> Schedule | None:
+def realise(task: TurnedTask, passages: list[Passage], epochs: int) -> Schedule | None:
     """Return a verified schedule of passages, None if they have no order in physical time.
 
     Parameters
@@ -49,7 +49,7 @@ def realise(task: Task, passages: list[Passage], epochs: int) -> Schedule | None
 
 
 def _schedule(
-    task: Task, passages: list[Passage], starts: list[tuple[int, ...]], epochs: int
+    task: TurnedTask, passages: list[Passage], starts: list[tuple[int, ...]], epochs: int
 ) -> Schedule:
     rows = [
         (passage.chunk, hop.link, start, number, hop.epoch, hop.usable)
@@ -65,7 +65,7 @@ def _schedule(
 class _Placement:
     """Books passages one after another on links that are free."""
 
-    def __init__(self, task: Task, passages: list[Passage]) -> None:
+    def __init__(self, task: TurnedTask, passages: list[Passage]) -> None:
         problem = task.problem
         topology = problem.topology
         self.problem, self.passages, self.is_turned = problem, passages, task.is_turned

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from teccl.linear_model import ABSENT, Columns, RowBlock
 from teccl.models.milp.arcs import NEVER, Arcs
-from teccl.models.milp.variables import Flows, Reach
+from teccl.models.milp.variables import Flows, GridReach
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
@@ -24,7 +24,7 @@ class Frame:
     """
 
     arcs: Arcs
-    reach: Reach
+    reach: GridReach
     flows: Flows
     horizon: int
     upper: IntArray

@@ -38,7 +38,7 @@ class Holding(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class GridReach:
     """Where chunks can be when, by chunk and node.
 
     Parameters
@@ -59,7 +59,7 @@ class Reach:
     wanted: BoolArray
 
     @staticmethod
-    def of(problem: Problem, arcs: Arcs, ready: IntArray) -> "Reach":
+    def of(problem: Problem, arcs: Arcs, ready: IntArray) -> "GridReach":
         """Measure along shortest ways.
 
         Parameters
@@ -74,7 +74,7 @@ class Reach:
         holds, wants = has[table.source_set], has[table.destination_set]
         own_from = np.where(holds, ready[table.tenant], NEVER)
         way = arcs.distances()
-        return Reach(
+        return GridReach(
             first=_least_sum(own_from, way),
             after=_least_sum(np.where(wants, 0, NEVER), way.T),
             own_from=own_from,
@@ -92,7 +92,7 @@ def _least_sum(start: IntArray, way: IntArray) -> IntArray:
     return np.minimum(found, NEVER)
 
 
-def flow_windows(arcs: Arcs, reach: Reach, horizon: int) -> tuple[IntArray, IntArray]:
+def flow_windows(arcs: Arcs, reach: GridReach, horizon: int) -> tuple[IntArray, IntArray]:
     """First and last epoch in which each chunk may start on each arc; last < first for never.
 
     Where rates change over time, the shortest delay of the arc is used.
@@ -114,7 +114,7 @@ def flow_windows(arcs: Arcs, reach: Reach, horizon: int) -> tuple[IntArray, IntA
     return first, np.minimum(last, horizon - 1)
 
 
-def count_flows(arcs: Arcs, reach: Reach, horizon: int) -> int:
+def count_flows(arcs: Arcs, reach: GridReach, horizon: int) -> int:
     """Number of flow variables, without making them."""
     first, last = flow_windows(arcs, reach, horizon)
     return int(np.maximum(0, last - first + 1).sum())
@@ -140,7 +140,7 @@ class Flows:
     arrival: IntArray
 
     @staticmethod
-    def of(arcs: Arcs, reach: Reach, horizon: int) -> "Flows":
+    def of(arcs: Arcs, reach: GridReach, horizon: int) -> "Flows":
         """Number the flow variables that can matter."""
         first, last = flow_windows(arcs, reach, horizon)
         k = np.arange(horizon)

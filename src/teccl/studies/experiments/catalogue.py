@@ -8,8 +8,8 @@ from importlib.resources import files
 from teccl.result import Result
 from teccl.studies.experiments.experiment import (
     TIMED,
-    Case,
     Experiment,
+    ExperimentCase,
     micros,
     percent,
     request,
@@ -30,8 +30,8 @@ def published(name: str) -> Iterator[dict[str, str]]:
     yield from csv.DictReader(text.splitlines())
 
 
-def _sccl_instance(quick: bool, seed: int) -> list[Case]:
-    def case(row: Mapping[str, str]) -> Case:
+def _sccl_instance(quick: bool, seed: int) -> list[ExperimentCase]:
+    def case(row: Mapping[str, str]) -> ExperimentCase:
         chunks = int(row["chunks"])
         task = request(
             "dgx1:alpha=0",
@@ -56,13 +56,13 @@ def _sccl_instance(quick: bool, seed: int) -> list[Case]:
             }
 
         labels = {"collective": row["collective"], "chunks": chunks}
-        return Case(labels=labels, tasks=(task,), figures=figures)
+        return ExperimentCase(labels=labels, tasks=(task,), figures=figures)
 
     return [case(row) for row in published("paper_sccl_instance")][: 8 if quick else None]
 
 
-def _sccl_least_steps(quick: bool, seed: int) -> list[Case]:  # noqa: ARG001, it is small
-    def case(row: Mapping[str, str]) -> Case:
+def _sccl_least_steps(quick: bool, seed: int) -> list[ExperimentCase]:  # noqa: ARG001, it is small
+    def case(row: Mapping[str, str]) -> ExperimentCase:
         chunks = int(row["chunks"])
         size = f"{200 * chunks}KB"
         ours = request("dgx1", row["collective"], size, chunks=chunks, seed=seed)
@@ -80,13 +80,13 @@ def _sccl_least_steps(quick: bool, seed: int) -> list[Case]:  # noqa: ARG001, it
             }
 
         labels = {"collective": row["collective"], "chunks": chunks}
-        return Case(labels=labels, tasks=(ours, model), figures=figures)
+        return ExperimentCase(labels=labels, tasks=(ours, model), figures=figures)
 
     return [case(row) for row in published("paper_sccl_least_steps")]
 
 
-def _ndv2(quick: bool, seed: int) -> list[Case]:
-    def case(row: Mapping[str, str]) -> Case:
+def _ndv2(quick: bool, seed: int) -> list[ExperimentCase]:
+    def case(row: Mapping[str, str]) -> ExperimentCase:
         spec, kind, size = "ndv2:chassis=2", row["collective"], row["output_buffer"]
         grid = request(
             spec, kind, size, chunks=1, grid=True, epoch=f"{row['epoch_us']}us", seed=seed
@@ -117,7 +117,7 @@ def _ndv2(quick: bool, seed: int) -> list[Case]:
             }
 
         labels = {"collective": kind, "variant": row["variant"], "size": size}
-        return Case(labels=labels, tasks=(grid, free), figures=figures)
+        return ExperimentCase(labels=labels, tasks=(grid, free), figures=figures)
 
     rows = published("paper_ndv2_2chassis")
     return [case(row) for row in rows if not quick or row["output_buffer"] in FEW]
@@ -128,7 +128,7 @@ def _verdict(times: Sequence[float | None], theirs: float) -> str:
     return "ok" if best <= theirs * (1 + ROUNDING) else "later"
 
 
-def _alpha_error(quick: bool, seed: int) -> list[Case]:
+def _alpha_error(quick: bool, seed: int) -> list[ExperimentCase]:
     def figures(results: Sequence[Result | None]) -> Mapping[str, object]:
         blind, aware = results
         if blind is None or aware is None or blind.schedule is None:
@@ -146,7 +146,7 @@ def _alpha_error(quick: bool, seed: int) -> list[Case]:
         }
 
     return [
-        Case(
+        ExperimentCase(
             labels={"topology": spec, "size": size},
             tasks=(
                 request(_without_alpha(spec), "allgather", size, seed=seed),
@@ -169,7 +169,7 @@ def _pair(
     one: Mapping[str, object],
     other: Mapping[str, object],
     names: tuple[str, str],
-) -> list[Case]:
+) -> list[ExperimentCase]:
     """Return cases that compare two sets of options by their finish times."""
 
     def figures(results: Sequence[Result | None]) -> Mapping[str, object]:
@@ -178,7 +178,7 @@ def _pair(
         return {f"{names[0]}_us": a, f"{names[1]}_us": b, "ratio": ratio, TIMED: seconds(results)}
 
     return [
-        Case(
+        ExperimentCase(
             labels={"topology": spec, "size": size},
             tasks=(
                 request(spec, "allgather", size, **one),
@@ -191,7 +191,7 @@ def _pair(
     ]
 
 
-def _copy(quick: bool, seed: int) -> list[Case]:
+def _copy(quick: bool, seed: int) -> list[ExperimentCase]:
     specs = (
         ("dgx1", "internal2:chassis=2")
         if quick
@@ -203,7 +203,7 @@ def _copy(quick: bool, seed: int) -> list[Case]:
     )
 
 
-def _epochs(quick: bool, seed: int) -> list[Case]:
+def _epochs(quick: bool, seed: int) -> list[ExperimentCase]:
     options = {"grid": True, "chunks": 1, "seed": seed}
     return _pair(
         ("ndv2:chassis=2",),
@@ -214,7 +214,7 @@ def _epochs(quick: bool, seed: int) -> list[Case]:
     )
 
 
-def _buffers(quick: bool, seed: int) -> list[Case]:
+def _buffers(quick: bool, seed: int) -> list[ExperimentCase]:
     specs = (
         ("dgx1", "internal2:chassis=2")
         if quick
@@ -230,7 +230,7 @@ def _buffers(quick: bool, seed: int) -> list[Case]:
     )
 
 
-def _astar(quick: bool, seed: int) -> list[Case]:
+def _astar(quick: bool, seed: int) -> list[ExperimentCase]:
     def figures(results: Sequence[Result | None]) -> Mapping[str, object]:
         a, m = results
         return {
@@ -255,7 +255,7 @@ def _astar(quick: bool, seed: int) -> list[Case]:
     )
     options = {"time_limit": QUICK_LIMIT if quick else FULL_LIMIT, "seed": seed}
     return [
-        Case(
+        ExperimentCase(
             labels={"topology": spec, "size": "1MB"},
             tasks=tuple(
                 request(spec, "allgather", "1MB", method=m, **options) for m in ("astar", "milp")
@@ -266,10 +266,10 @@ def _astar(quick: bool, seed: int) -> list[Case]:
     ]
 
 
-def _large(quick: bool, seed: int) -> list[Case]:
+def _large(quick: bool, seed: int) -> list[ExperimentCase]:
     per_chassis = {"internal1": 4, "internal2": 2}
 
-    def case(row: Mapping[str, str]) -> Case:
+    def case(row: Mapping[str, str]) -> ExperimentCase:
         gpus = int(row["gpus"])
         spec = f"{row['topology']}:chassis={gpus // per_chassis[row['topology']]}"
 
@@ -285,13 +285,13 @@ def _large(quick: bool, seed: int) -> list[Case]:
 
         labels = {"topology": row["topology"], "collective": row["collective"], "gpus": gpus}
         task = request(spec, row["collective"], "16MB", effort="quick", seed=seed)
-        return Case(labels=labels, tasks=(task,), figures=figures)
+        return ExperimentCase(labels=labels, tasks=(task,), figures=figures)
 
     rows = published("paper_large_topologies")
     return [case(row) for row in rows if not quick or int(row["gpus"]) <= 64]
 
 
-def _gaps(quick: bool, seed: int) -> list[Case]:
+def _gaps(quick: bool, seed: int) -> list[ExperimentCase]:
     def figures(results: Sequence[Result | None]) -> Mapping[str, object]:
         (r,) = results
         return {
@@ -321,7 +321,7 @@ def _gaps(quick: bool, seed: int) -> list[Case]:
     )
     kinds = ("allgather", "allreduce", "alltoall")
     return [
-        Case(
+        ExperimentCase(
             labels={"topology": spec, "collective": kind, "size": size},
             tasks=(request(spec, kind, size, seed=seed),),
             figures=figures,

@@ -15,7 +15,7 @@ TIMED = "solve_s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class ExperimentCase:
     """One row of a table.
 
     Parameters
@@ -54,7 +54,7 @@ class Experiment:
     name: str
     title: str
     about: str
-    cases: Callable[[bool, int], list[Case]]
+    cases: Callable[[bool, int], list[ExperimentCase]]
     notes: tuple[str, ...] = ()
     figure: tuple[str, ...] = ()
 

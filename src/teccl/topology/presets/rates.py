@@ -28,7 +28,7 @@ _NONE = Fraction(0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
+class LinkFigures:
     """What a kind of link costs beside its line rate.
 
     Parameters
@@ -67,21 +67,21 @@ def check_rates(preset: str, rates: object) -> bool:
     return rates == EFFECTIVE
 
 
-def nvlink(rate: Fraction, alpha: Fraction, *, effective: bool) -> Figures:
+def nvlink(rate: Fraction, alpha: Fraction, *, effective: bool) -> LinkFigures:
     """Figures of a GPU's links to its NVSwitch."""
     if not effective:
-        return Figures(part=Fraction(1), alpha=alpha)
+        return LinkFigures(part=Fraction(1), alpha=alpha)
     part = _NVLINK_PARTS[int(rate / 10**9)]
-    return Figures(part=part, alpha=_NVSWITCH_SIDE, overhead=_NVLINK_MESSAGE)
+    return LinkFigures(part=part, alpha=_NVSWITCH_SIDE, overhead=_NVLINK_MESSAGE)
 
 
-def nic(alpha: Fraction, *, effective: bool) -> Figures:
+def nic(alpha: Fraction, *, effective: bool) -> LinkFigures:
     """Figures of a network card."""
     if not effective:
-        return Figures(part=Fraction(1), alpha=alpha)
-    return Figures(part=_NIC_PART, alpha=_NIC_SIDE, overhead=_POST)
+        return LinkFigures(part=Fraction(1), alpha=alpha)
+    return LinkFigures(part=_NIC_PART, alpha=_NIC_SIDE, overhead=_POST)
 
 
-def xgmi(rate: Fraction, alpha: Fraction, *, effective: bool) -> Figures:
+def xgmi(rate: Fraction, alpha: Fraction, *, effective: bool) -> LinkFigures:
     """Figures of xGMI links between two AMD GPUs."""
-    return Figures(part=_XGMI_RATE / rate if effective else Fraction(1), alpha=alpha)
+    return LinkFigures(part=_XGMI_RATE / rate if effective else Fraction(1), alpha=alpha)

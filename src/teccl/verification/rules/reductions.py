@@ -17,7 +17,7 @@ from teccl.verification.case import Case
 from teccl.verification.timeline import Timeline
 from teccl.verification.transfers import mixed_transfers
 from teccl.verification.violation import ViolationKind
-from teccl.verification.wanted import wanted_pairs
+from teccl.verification.wanted import add_unmet, wanted_pairs
 
 # What happens at one instant, in this order.
 _OWN, _MERGE, _REPLACE, _SEND = range(4)
@@ -283,7 +283,7 @@ class _Replay:
 
 def _check_results(case: Case, keys: IntArray, held: list[int]) -> None:
     """Check that every destination ends with all contributions."""
-    sends, findings, table = case.sends, case.findings, case.problem.chunks
+    sends, table = case.sends, case.problem.chunks
     kind = case.kind(ViolationKind.UNMET_DEMAND)
     counts = ints([value.bit_count() for value in held])
     for chunk, node in wanted_pairs(sends, np.flatnonzero(table.reduce & ~sends.sum_chunks)):
@@ -293,17 +293,5 @@ def _check_results(case: Case, keys: IntArray, held: list[int]) -> None:
         has = sends.is_source(chunk, node).astype(np.int64)
         has[touched] = counts[found[touched]]
         needs = sends.sets.size[table.source_set[chunk]]
-
-        def add(
-            i: int,
-            chunk: IntArray = chunk,
-            node: IntArray = node,
-            has: IntArray = has,
-            needs: IntArray = needs,
-        ) -> None:
-            detail = f"{case.node_name(node[i])} ends with {has[i]} of {needs[i]} contributions"
-            findings.add(kind, detail, chunk=int(chunk[i]))
-
-        findings.add_each(kind, np.flatnonzero(has != needs), add)
-        if findings.is_full(kind):
+        if add_unmet(case, kind, (chunk, node), has, needs):
             return

@@ -5,12 +5,12 @@ from functools import partial
 
 import numpy as np
 
-from teccl._arrays import NEVER, IntArray
+from teccl._arrays import NEVER
 from teccl.verification.carried import Origins
 from teccl.verification.case import Case
 from teccl.verification.sum_origins import PartialSums
 from teccl.verification.violation import ViolationKind
-from teccl.verification.wanted import wanted_pairs
+from teccl.verification.wanted import add_unmet, wanted_pairs
 
 
 def check(case: Case) -> None:
@@ -79,7 +79,7 @@ def _added(case: Case, row: int, one: int, other: int) -> int:
 
 def _check_results(case: Case, sums: PartialSums, content: list[int]) -> None:
     """Check that every destination has a result with all contributions."""
-    sends, findings, table = case.sends, case.findings, case.problem.chunks
+    sends, table = case.sends, case.problem.chunks
     rows = np.flatnonzero(sums.is_result)
     count = {
         (int(sums.chunk[row]), int(sums.node[row])): content[row].bit_count()
@@ -90,17 +90,5 @@ def _check_results(case: Case, sums: PartialSums, content: list[int]) -> None:
         needs = sends.sets.size[table.source_set[chunk]]
         pairs = zip(chunk.tolist(), node.tolist(), strict=True)
         has = np.array([count.get(pair, 0) for pair in pairs], dtype=np.int64)
-
-        def add(
-            i: int,
-            chunk: IntArray = chunk,
-            node: IntArray = node,
-            has: IntArray = has,
-            needs: IntArray = needs,
-        ) -> None:
-            detail = f"{case.node_name(node[i])} ends with {has[i]} of {needs[i]} contributions"
-            findings.add(kind, detail, chunk=int(chunk[i]))
-
-        findings.add_each(kind, np.flatnonzero(has != needs), add)
-        if findings.is_full(kind):
+        if add_unmet(case, kind, (chunk, node), has, needs):
             return

@@ -3,7 +3,7 @@
 import pytest
 
 from teccl.errors import ScheduleError
-from teccl.formats.goal.prove.goal_program import Kind, match_messages, parse
+from teccl.formats.goal.prove.goal_program import GoalKind, match_messages, parse
 
 GOOD = """// collective allgather, chunks 1
 num_ranks 2
@@ -27,7 +27,7 @@ def test_all_of_the_grammar():
     """Labels, tags, processors and interfaces, both kinds of dependency, comments."""
     program = parse(GOOD)
     first, second = program.ranks
-    assert [op.kind for op in first.operations] == [Kind.SEND, Kind.SEND, Kind.COMPUTE]
+    assert [op.kind for op in first.operations] == [GoalKind.SEND, GoalKind.SEND, GoalKind.COMPUTE]
     assert first.operations[0][1:6] == (8, 1, 3, 1, 2)
     assert first.operations[1][1:6] == (9, 1, 0, 0, 0)
     assert first.operations[2].amount == 5

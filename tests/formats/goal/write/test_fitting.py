@@ -2,7 +2,7 @@
 
 import pytest
 
-from teccl.formats.goal.write.fitting import MAX_INT, Cost, fit
+from teccl.formats.goal.write.fitting import MAX_INT, MessageCost, fit
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ from teccl.formats.goal.write.fitting import MAX_INT, Cost, fit
 )
 def test_gaps_divide_the_times(held, gap, pieces):
     """The longest gap that divides all, up to a share that is rounding only."""
-    found = fit([Cost(h, h + 500_000) for h in held])
+    found = fit([MessageCost(h, h + 500_000) for h in held])
     assert found.parameters.gap == gap
     assert found.pieces == pieces
     assert found.parameters.latency == 500_000 + gap
@@ -27,7 +27,7 @@ def test_gaps_divide_the_times(held, gap, pieces):
 
 def test_times_without_a_common_part_are_rounded_up():
     """A sentence says by how much."""
-    found = fit([Cost(1_000, 2_000), Cost(1_000_003, 1_001_003)])
+    found = fit([MessageCost(1_000, 2_000), MessageCost(1_000_003, 1_001_003)])
     (sentence,) = found.differences
     assert "one g" in sentence
     gap = found.parameters.gap
@@ -37,14 +37,14 @@ def test_times_without_a_common_part_are_rounded_up():
 
 def test_other_latencies_are_said():
     """The longest one is taken."""
-    found = fit([Cost(10, 30), Cost(10, 50)])
+    found = fit([MessageCost(10, 30), MessageCost(10, 50)])
     assert found.parameters.latency == 50
     assert "one L" in found.differences[0]
 
 
 def test_long_times_take_a_coarser_unit():
     """The parameters are C integers."""
-    found = fit([Cost(10**13 + 1, 10**13 + 5)])
+    found = fit([MessageCost(10**13 + 1, 10**13 + 5)])
     assert found.unit_ps == 10_000
     assert max(found.parameters) <= MAX_INT
     assert 0 < found.slack_ps < 2 * found.unit_ps

@@ -14,10 +14,10 @@ from typing import NamedTuple
 
 from teccl.errors import ScheduleError
 from teccl.formats.goal.prove.goal_program import (
+    GoalKind,
     GoalProgram,
-    Kind,
     Operation,
-    Place,
+    Spot,
     match_messages,
 )
 
@@ -82,9 +82,9 @@ class _Execution:
         self._receive_of = dict(match_messages(program))
         self._ranks = [_Rank([], [], []) for _ in program.ranks]
         # Time, place in line, the operation, and whether it is a message at its receiver.
-        self._events: list[tuple[int, int, Place, bool]] = []
-        self._arrived: set[Place] = set()
-        self._posted: set[Place] = set()
+        self._events: list[tuple[int, int, Spot, bool]] = []
+        self._arrived: set[Spot] = set()
+        self._posted: set[Spot] = set()
         self._count = 0
         self._done = 0
 
@@ -99,7 +99,7 @@ class _Execution:
                 (state.on_start if on_start else state.on_end)[before].append(after)
             for position, left in enumerate(state.left):
                 if not left:
-                    self._push(0, Place(number, position))
+                    self._push(0, Spot(number, position))
         while self._events:
             time, line, place, is_message = heapq.heappop(self._events)
             free = self._free_at(place, is_message)
@@ -112,37 +112,37 @@ class _Execution:
         self._check_all_done()
         return max((max(rank.cpu.values(), default=0) for rank in self._ranks), default=0)
 
-    def _operation(self, place: Place) -> Operation:
+    def _operation(self, place: Spot) -> Operation:
         return self._program.ranks[place.rank].operations[place.position]
 
-    def _push(self, time: int, place: Place, *, is_message: bool = False) -> None:
+    def _push(self, time: int, place: Spot, *, is_message: bool = False) -> None:
         self._count += 1
         heapq.heappush(self._events, (time, self._count, place, is_message))
 
-    def _free_at(self, place: Place, is_message: bool) -> int:
+    def _free_at(self, place: Spot, is_message: bool) -> int:
         """Return when what an event needs is free."""
         operation = self._operation(place)
         rank = self._ranks[operation.peer if is_message else place.rank]
         cpu = rank.cpu.get(operation.cpu, 0)
-        if operation.kind is Kind.SEND:
+        if operation.kind is GoalKind.SEND:
             side = rank.receiving if is_message else rank.sending
             return max(cpu, side.get(operation.nic, 0))
-        return cpu if operation.kind is Kind.COMPUTE else 0
+        return cpu if operation.kind is GoalKind.COMPUTE else 0
 
-    def _begin(self, time: int, place: Place) -> None:
+    def _begin(self, time: int, place: Spot) -> None:
         operation, rank = self._operation(place), self._ranks[place.rank]
         self._release(place, rank.on_start)
-        if operation.kind is Kind.COMPUTE:
+        if operation.kind is GoalKind.COMPUTE:
             rank.cpu[operation.cpu] = time + operation.amount
             self._end(place)
-        elif operation.kind is Kind.SEND:
+        elif operation.kind is GoalKind.SEND:
             self._send(time, place, operation)
         elif place in self._arrived:
             self._end(place)
         else:
             self._posted.add(place)
 
-    def _send(self, time: int, place: Place, operation: Operation) -> None:
+    def _send(self, time: int, place: Spot, operation: Operation) -> None:
         model, rank = self._parameters, self._ranks[place.rank]
         if operation.amount > model.eager_bytes:
             raise ScheduleError(
@@ -155,7 +155,7 @@ class _Execution:
         self._push(time + model.overhead + model.latency, place, is_message=True)
         self._end(place)
 
-    def _arrive(self, time: int, place: Place) -> None:
+    def _arrive(self, time: int, place: Spot) -> None:
         model, operation = self._parameters, self._operation(place)
         rank, rest = self._ranks[operation.peer], operation.amount - 1
         longest = max(model.overhead_per_byte, model.gap_per_byte)
@@ -167,19 +167,19 @@ class _Execution:
         else:
             self._arrived.add(receive)
 
-    def _end(self, place: Place) -> None:
+    def _end(self, place: Spot) -> None:
         self._done += 1
         self._release(place, self._ranks[place.rank].on_end)
 
-    def _release(self, place: Place, waiting: list[list[int]]) -> None:
+    def _release(self, place: Spot, waiting: list[list[int]]) -> None:
         rank = self._ranks[place.rank]
         for position in waiting[place.position]:
             rank.left[position] -= 1
             if not rank.left[position]:
-                freed = Place(place.rank, position)
+                freed = Spot(place.rank, position)
                 operation = self._operation(freed)
                 begin = rank.cpu.get(operation.cpu, 0)
-                if operation.kind is Kind.SEND:
+                if operation.kind is GoalKind.SEND:
                     begin = max(begin, rank.sending.get(operation.nic, 0))
                 self._push(begin, freed)
 

@@ -40,7 +40,7 @@ _TITLE = re.compile(
 )
 
 
-class Kind(StrEnum):
+class GoalKind(StrEnum):
     """What an operation does."""
 
     SEND = "send"
@@ -48,7 +48,7 @@ class Kind(StrEnum):
     COMPUTE = "calc"
 
 
-_MESSAGES = {"send": Kind.SEND, "recv": Kind.RECEIVE}
+_MESSAGES = {"send": GoalKind.SEND, "recv": GoalKind.RECEIVE}
 
 
 class Operation(NamedTuple):
@@ -68,7 +68,7 @@ class Operation(NamedTuple):
         Where it stands in the file.
     """
 
-    kind: Kind
+    kind: GoalKind
     amount: int
     peer: int
     tag: int
@@ -212,7 +212,7 @@ class _Parsing:
         label, kind, *message, time, calc_cpu = found.groups()
         if kind is None:
             cpu = _index(calc_cpu, "cpu", number)
-            operation = Operation(Kind.COMPUTE, int(time), 0, 0, cpu, 0, number)
+            operation = Operation(GoalKind.COMPUTE, int(time), 0, 0, cpu, 0, number)
         else:
             operation = self._message(_MESSAGES[kind], message, number)
         if label is not None:
@@ -223,9 +223,9 @@ class _Parsing:
             self._labels[label] = len(self._current.operations)
         self._current.operations.append(operation)
 
-    def _message(self, kind: Kind, parts: Sequence[str | None], number: int) -> Operation:
+    def _message(self, kind: GoalKind, parts: Sequence[str | None], number: int) -> Operation:
         size_text, way, peer_text, tag_text, cpu_text, nic_text = parts
-        if (kind is Kind.SEND) != (way == "to"):
+        if (kind is GoalKind.SEND) != (way == "to"):
             raise ScheduleError(f"line {number}: write 'send ... to' and 'recv ... from'")
         peer, tag, size = int(peer_text or 0), int(tag_text or 0), int(size_text or 0)
         if peer < 0 or tag < 0:
@@ -258,14 +258,14 @@ def _index(text: str | None, what: str, number: int) -> int:
     return value
 
 
-class Place(NamedTuple):
+class Spot(NamedTuple):
     """An operation: its rank, and its position there."""
 
     rank: int
     position: int
 
 
-def match_messages(program: GoalProgram) -> list[tuple[Place, Place]]:
+def match_messages(program: GoalProgram) -> list[tuple[Spot, Spot]]:
     """Return the sends with their receives: the k-th of a tag with the k-th between two ranks.
 
     Raises
@@ -273,14 +273,14 @@ def match_messages(program: GoalProgram) -> list[tuple[Place, Place]]:
     ScheduleError
         If one has no counterpart, or the two differ in size.
     """
-    sent: dict[tuple[int, int, int], deque[Place]] = {}
-    taken: dict[tuple[int, int, int], deque[Place]] = {}
+    sent: dict[tuple[int, int, int], deque[Spot]] = {}
+    taken: dict[tuple[int, int, int], deque[Spot]] = {}
     for number, rank in enumerate(program.ranks):
         for position, op in enumerate(rank.operations):
-            if op.kind is Kind.SEND:
-                sent.setdefault((number, op.peer, op.tag), deque()).append(Place(number, position))
-            elif op.kind is Kind.RECEIVE:
-                taken.setdefault((op.peer, number, op.tag), deque()).append(Place(number, position))
+            if op.kind is GoalKind.SEND:
+                sent.setdefault((number, op.peer, op.tag), deque()).append(Spot(number, position))
+            elif op.kind is GoalKind.RECEIVE:
+                taken.setdefault((op.peer, number, op.tag), deque()).append(Spot(number, position))
     pairs = []
     for key in sorted(sent.keys() | taken.keys()):
         sends, receives = sent.get(key, deque()), taken.get(key, deque())
@@ -300,6 +300,6 @@ def match_messages(program: GoalProgram) -> list[tuple[Place, Place]]:
     return pairs
 
 
-def at(program: GoalProgram, place: Place) -> Operation:
+def at(program: GoalProgram, place: Spot) -> Operation:
     """Return the operation at a place."""
     return program.ranks[place.rank].operations[place.position]

@@ -17,17 +17,17 @@ from teccl.demand import Demand
 from teccl.errors import DemandError, ProblemError, ScheduleError
 from teccl.formats.goal.prove.goal_program import (
     Dependency,
+    GoalKind,
     GoalProgram,
-    Kind,
     Operation,
-    Place,
     Rank,
+    Spot,
     at,
     match_messages,
     parse,
 )
 from teccl.formats.goal.read.file_sums import FileSums
-from teccl.formats.shared.placing import Passage, Ways, place
+from teccl.formats.shared.placing import FilePassage, FileWays, place
 from teccl.problem import Problem
 from teccl.schedule import Schedule
 from teccl.topology import Topology
@@ -93,21 +93,21 @@ class _Passages:
         self._program = program
         self._problem = problem
         self._sums = sums
-        self._ways = Ways(problem.topology)
-        self._passages: list[Passage] = []
+        self._ways = FileWays(problem.topology)
+        self._passages: list[FilePassage] = []
         # The passage of each transfer, and the passages that a receive or a computation holds.
         self._number_of: dict[int, int] = {}
-        self._carried: dict[Place, frozenset[int]] = {}
+        self._carried: dict[Spot, frozenset[int]] = {}
         # The partial sum that it leaves.
-        self._row: dict[Place, int] = {}
+        self._row: dict[Spot, int] = {}
         pairs = match_messages(program)
         self._transfer_of = self._transfers(pairs)
-        self._before: dict[Place, list[Place]] = {}
+        self._before: dict[Spot, list[Spot]] = {}
         for number, rank in enumerate(program.ranks):
             for dependency in rank.dependencies:
-                if not (dependency.on_start and self._is(dependency, rank, Kind.RECEIVE)):
-                    self._before.setdefault(Place(number, dependency.after), []).append(
-                        Place(number, dependency.before)
+                if not (dependency.on_start and self._is(dependency, rank, GoalKind.RECEIVE)):
+                    self._before.setdefault(Spot(number, dependency.after), []).append(
+                        Spot(number, dependency.before)
                     )
         self._pairs = pairs
         self._added = self._merged()
@@ -119,7 +119,7 @@ class _Passages:
         self._lanes = {ends: sorted(found) for ends, found in nics.items()}
 
     @staticmethod
-    def _is(dependency: Dependency, rank: Rank, kind: Kind) -> bool:
+    def _is(dependency: Dependency, rank: Rank, kind: GoalKind) -> bool:
         return rank.operations[dependency.before].kind is kind
 
     def _merged(self) -> set[int]:
@@ -127,17 +127,17 @@ class _Passages:
         return {
             self._transfer_of[before]
             for place, deps in self._before.items()
-            if at(self._program, place).kind is Kind.COMPUTE
+            if at(self._program, place).kind is GoalKind.COMPUTE
             for before in deps
-            if at(self._program, before).kind is Kind.RECEIVE
+            if at(self._program, before).kind is GoalKind.RECEIVE
         }
 
-    def all(self) -> list[Passage]:
+    def all(self) -> list[FilePassage]:
         """Return the passages in an order in which they can begin."""
         added = 0
         for spot in self._order():
             kind = at(self._program, spot).kind
-            if kind is Kind.RECEIVE:
+            if kind is GoalKind.RECEIVE:
                 self._receive(spot)
                 continue
             data = [d for d in self._before.get(spot, ()) if d in self._carried]
@@ -146,26 +146,26 @@ class _Passages:
             if added > MAX_ADDED:
                 line = at(self._program, spot).line
                 raise ScheduleError(f"line {line}: sums of too many messages; cut them")
-            if kind is Kind.COMPUTE:
+            if kind is GoalKind.COMPUTE:
                 self._compute(spot, data, after)
             elif self._transfer_of[spot] not in self._number_of:
                 self._send(spot, data, after)
         return self._passages
 
-    def _receive(self, spot: Place) -> None:
+    def _receive(self, spot: Spot) -> None:
         transfer = self._number_of[self._transfer_of[spot]]
         self._carried[spot] = frozenset({transfer})
         if self._sums is not None:
             self._row[spot] = self._sums.receive(transfer, spot.rank)
 
-    def _compute(self, spot: Place, data: Sequence[Place], after: frozenset[int]) -> None:
+    def _compute(self, spot: Spot, data: Sequence[Spot], after: frozenset[int]) -> None:
         self._carried[spot] = after
         rows = [self._row[d] for d in data if d in self._row]
         if self._sums is not None and rows:
             line = at(self._program, spot).line
             self._row[spot] = self._sums.compute(spot.rank, rows, line)
 
-    def _send(self, spot: Place, data: Sequence[Place], after: frozenset[int]) -> None:
+    def _send(self, spot: Spot, data: Sequence[Spot], after: frozenset[int]) -> None:
         operation, transfer = at(self._program, spot), self._transfer_of[spot]
         gpus, table = self._problem.topology.gpus, self._problem.chunks
         ends = int(gpus[spot.rank]), int(gpus[operation.peer])
@@ -177,7 +177,7 @@ class _Passages:
         is_added = transfer in self._added and bool(table.reduce[chunk])
         lane = self._lanes[spot.rank, operation.peer].index(operation.nic)
         self._passages.append(
-            Passage(
+            FilePassage(
                 chunk=chunk,
                 root=ends[0],
                 hops=self._ways.way(*ends, lane),
@@ -188,16 +188,16 @@ class _Passages:
             )
         )
 
-    def _sends_before(self, spot: Place) -> set[int]:
+    def _sends_before(self, spot: Spot) -> set[int]:
         return {
             self._number_of[self._transfer_of[d]]
             for d in self._before.get(spot, ())
-            if at(self._program, d).kind is Kind.SEND
+            if at(self._program, d).kind is GoalKind.SEND
         }
 
-    def _transfers(self, pairs: Sequence[tuple[Place, Place]]) -> dict[Place, int]:
+    def _transfers(self, pairs: Sequence[tuple[Spot, Spot]]) -> dict[Spot, int]:
         """Return the transfer that each message is a piece of: pieces add up to their chunk."""
-        table, found = self._problem.chunks, dict[Place, int]()
+        table, found = self._problem.chunks, dict[Spot, int]()
         # Of each chunk between two ranks: the transfer, and bytes that it still lacks.
         open_transfers: dict[tuple[int, int, int], tuple[int, int]] = {}
         count = 0
@@ -226,16 +226,16 @@ class _Passages:
             "the file is for"
         )
 
-    def _order(self) -> list[Place]:
+    def _order(self) -> list[Spot]:
         """Return the operations in an order in which they can begin."""
         receive_of = dict(self._pairs)
-        left: dict[Place, int] = {}
-        followers: dict[Place, list[Place]] = {}
+        left: dict[Spot, int] = {}
+        followers: dict[Spot, list[Spot]] = {}
         for number, rank in enumerate(self._program.ranks):
             for position, op in enumerate(rank.operations):
-                place = Place(number, position)
+                place = Spot(number, position)
                 deps = self._before.get(place, ())
-                left[place] = len(deps) + (op.kind is Kind.RECEIVE)
+                left[place] = len(deps) + (op.kind is GoalKind.RECEIVE)
                 for before in deps:
                     followers.setdefault(before, []).append(place)
         ready = deque(place for place, count in left.items() if not count)

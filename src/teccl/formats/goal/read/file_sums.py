@@ -7,7 +7,7 @@ requires no data carries the rank's own.
 from collections.abc import Sequence
 
 from teccl.errors import ScheduleError
-from teccl.formats.shared.sum_rows import Rows
+from teccl.formats.shared.sum_rows import SumRows
 from teccl.problem import Problem
 from teccl.schedule import Schedule
 
@@ -17,7 +17,7 @@ class FileSums:
 
     def __init__(self, problem: Problem) -> None:
         self._problem = problem
-        self._rows = Rows()
+        self._rows = SumRows()
         # Chunk, rank and contributions of each partial sum, a bit for each rank.
         self._known: dict[int, tuple[int, int, int]] = {}
         self._sent: dict[int, int] = {}

@@ -21,7 +21,7 @@ from teccl.demand import Demand
 from teccl.errors import ExportRefused
 from teccl.formats.goal.prove import Parameters, finish_time
 from teccl.formats.goal.prove.goal_program import MAX_INDEX, Title, parse
-from teccl.formats.goal.write.fitting import MAX_INT, Cost, Fit, fit
+from teccl.formats.goal.write.fitting import MAX_INT, GoalFit, MessageCost, fit
 from teccl.formats.shared.exports import Export, ExportOptions, OutputFile
 from teccl.formats.shared.gpu_sends import GpuSend, gpu_sends, not_expressed
 from teccl.problem import SwitchMode, Transit
@@ -116,9 +116,12 @@ def to_goal(schedule: Schedule) -> GoalFile:
     )
 
 
-def _costs(schedule: Schedule, sends: Sequence[GpuSend]) -> list[Cost]:
+def _costs(schedule: Schedule, sends: Sequence[GpuSend]) -> list[MessageCost]:
     held = send_times(schedule).occupancy_ps
-    return [Cost(int(max(held[s.row], held[s.end])), int(s.arrival_ps - s.start_ps)) for s in sends]
+    return [
+        MessageCost(int(max(held[s.row], held[s.end])), int(s.arrival_ps - s.start_ps))
+        for s in sends
+    ]
 
 
 def _interfaces(schedule: Schedule, sends: Sequence[GpuSend]) -> list[int]:
@@ -181,7 +184,7 @@ class _Text:
     """Writes the operations of all ranks in order of time."""
 
     def __init__(
-        self, schedule: Schedule, sends: Sequence[GpuSend], nics: Sequence[int], model: Fit
+        self, schedule: Schedule, sends: Sequence[GpuSend], nics: Sequence[int], model: GoalFit
     ) -> None:
         self._schedule = schedule
         self._model = model

@@ -22,7 +22,7 @@ MAX_PIECES = 64
 _CLOSE = Fraction(1, 10_000)
 
 
-class Cost(NamedTuple):
+class MessageCost(NamedTuple):
     """What a transfer costs: how long it holds its links, and until it has arrived."""
 
     held_ps: int
@@ -30,7 +30,7 @@ class Cost(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fit:
+class GoalFit:
     """Parameters, and how well they fit.
 
     Parameters
@@ -54,7 +54,7 @@ class Fit:
     differences: tuple[str, ...]
 
 
-def fit(costs: Sequence[Cost]) -> Fit:
+def fit(costs: Sequence[MessageCost]) -> GoalFit:
     """Find the gap, the latency and the pieces of transfers."""
     held = {cost.held_ps for cost in costs} or {1}
     gap_ps = _gap(held)
@@ -73,7 +73,7 @@ def fit(costs: Sequence[Cost]) -> Fit:
         eager_bytes=MAX_INT,
     )
     slack = max(pieces[h] * gap * unit - h for h in held) + parameters.latency * unit - longest
-    return Fit(
+    return GoalFit(
         parameters=parameters,
         unit_ps=unit,
         pieces=tuple(pieces[cost.held_ps] for cost in costs),

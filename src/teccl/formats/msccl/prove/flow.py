@@ -19,7 +19,7 @@ _ANY_NUMBER = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class ControlRun:
     """The outcome of running a program's control flow.
 
     Parameters
@@ -37,7 +37,7 @@ class Run:
     place: list[int]
 
 
-def run_control(actions: Actions, depth: int | None) -> Run:
+def run_control(actions: Actions, depth: int | None) -> ControlRun:
     """Run until every block has ended or none can go on.
 
     Parameters
@@ -62,10 +62,10 @@ def run_control(actions: Actions, depth: int | None) -> Run:
         actions.num_connections,
     )
     left = actions.first[:-1] + place < actions.first[1:]
-    return Run(order=order, stuck=left.nonzero()[0].tolist(), place=place.tolist())
+    return ControlRun(order=order, stuck=left.nonzero()[0].tolist(), place=place.tolist())
 
 
-def check_deadlock(machine: Machine, run: Run, depth: int, findings: Findings) -> None:
+def check_deadlock(machine: Machine, run: ControlRun, depth: int, findings: Findings) -> None:
     """Say of every block that is stuck what it waits for."""
     ends = _ends(machine)
     for block in run.stuck:
@@ -88,7 +88,7 @@ def _ends(machine: Machine) -> tuple[dict[int, int], dict[int, int]]:
     return senders, receivers
 
 
-def _missing_progress(machine: Machine, run: Run, action: Action) -> str | None:
+def _missing_progress(machine: Machine, run: ControlRun, action: Action) -> str | None:
     """Say which progress a stuck step waits for, None if for none."""
     for target, number in action.waits:
         done = machine.actions[target][: run.place[target]]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from teccl.formats.msccl.prove.finding import FindingKind, Findings
-from teccl.formats.msccl.prove.program_tree import Program, Step, StepType
+from teccl.formats.msccl.prove.program_tree import Program, ProgramStep, StepType
 
 
 class Action(NamedTuple):
@@ -21,7 +21,7 @@ class Action(NamedTuple):
         Whether it uses the outgoing and the incoming connection.
     """
 
-    step: Step
+    step: ProgramStep
     waits: tuple[tuple[int, int], ...]
     sends: bool
     receives: bool
@@ -85,7 +85,7 @@ def build_machine(program: Program, findings: Findings) -> Machine:
     return machine
 
 
-def _actions(steps: tuple[Step, ...], index: dict[int, int]) -> list[Action]:
+def _actions(steps: tuple[ProgramStep, ...], index: dict[int, int]) -> list[Action]:
     """Put the dependencies of nops on the real step that follows them."""
     found: list[Action] = []
     waits: list[tuple[int, int]] = []

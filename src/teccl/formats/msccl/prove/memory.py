@@ -5,9 +5,9 @@ from collections import deque
 from teccl.formats.msccl.prove.actions import Actions
 from teccl.formats.msccl.prove.collectives import UNWRITTEN, Setting, Value
 from teccl.formats.msccl.prove.finding import FindingKind, Findings
-from teccl.formats.msccl.prove.flow import Run
+from teccl.formats.msccl.prove.flow import ControlRun
 from teccl.formats.msccl.prove.machine import Machine
-from teccl.formats.msccl.prove.program_tree import Step, StepType
+from teccl.formats.msccl.prove.program_tree import ProgramStep, StepType
 
 _REDUCING = (
     *(StepType.RECEIVE_REDUCE_SEND, StepType.RECEIVE_REDUCE_COPY),
@@ -16,7 +16,7 @@ _REDUCING = (
 
 
 def check_result(
-    machine: Machine, actions: Actions, run: Run, setting: Setting, findings: Findings
+    machine: Machine, actions: Actions, run: ControlRun, setting: Setting, findings: Findings
 ) -> None:
     """Run the steps in an order in which they can complete and compare the output."""
     bases = {rank: setting.bases(rank) for rank in set(machine.rank)}
@@ -40,7 +40,7 @@ def check_result(
 
 def _values(
     setting: Setting,
-    step: Step,
+    step: ProgramStep,
     cells: dict[int, Value],
     bases: dict[str, int],
     arrived: list[Value] | None,

@@ -32,7 +32,7 @@ class StepType(Enum):
         self.writes_target = writes_target
 
 
-class Step(NamedTuple):
+class ProgramStep(NamedTuple):
     """One step of a thread block, as written.
 
     `order` is no runtime's: by it exporters may say in which order transfers were meant to take
@@ -60,7 +60,7 @@ class ThreadBlock:
     send: int
     recv: int
     chan: int
-    steps: tuple[Step, ...]
+    steps: tuple[ProgramStep, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

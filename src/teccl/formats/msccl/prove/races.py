@@ -10,7 +10,7 @@ import numpy as np
 from teccl.formats.msccl.prove.actions import LETTERS, Actions, Integers
 from teccl.formats.msccl.prove.collectives import Setting
 from teccl.formats.msccl.prove.finding import MAX_PER_KIND, FindingKind, Findings
-from teccl.formats.msccl.prove.flow import Run
+from teccl.formats.msccl.prove.flow import ControlRun
 from teccl.formats.msccl.prove.machine import Machine
 from teccl.formats.msccl.prove.program_tree import StepType
 
@@ -19,7 +19,7 @@ _MAX_ENTRIES = 16 * 2**20
 
 
 def check_races(
-    machine: Machine, actions: Actions, run: Run, setting: Setting, findings: Findings
+    machine: Machine, actions: Actions, run: ControlRun, setting: Setting, findings: Findings
 ) -> None:
     """Check every pair of accesses, a few GPUs at a time so that clocks fit into memory."""
     from teccl.formats.msccl.prove.clocks import unordered

@@ -9,7 +9,7 @@ import re
 from typing import NoReturn
 
 from teccl.errors import ProgramError
-from teccl.formats.msccl.prove.program_tree import Gpu, Program, Step, StepType, ThreadBlock
+from teccl.formats.msccl.prove.program_tree import Gpu, Program, ProgramStep, StepType, ThreadBlock
 
 MAX_TEXT = 64 * 2**20
 _MAX_DEPTH = 20
@@ -64,7 +64,7 @@ class _Reader:
         self.gpu: tuple[int, dict[str, int]] = (0, {})
         self.blocks: list[ThreadBlock] = []
         self.block: dict[str, int] = {}
-        self.steps: list[Step] = []
+        self.steps: list[ProgramStep] = []
 
     def run(self) -> Program:
         """Return the program that the whole text is."""
@@ -183,7 +183,7 @@ class _Reader:
             if kind not in _TYPES:
                 break
             self._add_step(
-                Step(
+                ProgramStep(
                     int(s),
                     _TYPES[kind],
                     srcbuf,
@@ -200,7 +200,7 @@ class _Reader:
             self.at = match.end()
         return self.at > before
 
-    def _add_step(self, step: Step) -> None:
+    def _add_step(self, step: ProgramStep) -> None:
         self.num_steps += 1
         if self.num_steps > _MAX_STEPS:
             self._fail(f"there are more than {_MAX_STEPS} steps")
@@ -220,7 +220,7 @@ class _Reader:
         )
         order = self._int(attributes, "order", "step") if "order" in attributes else -1
         self._add_step(
-            Step(
+            ProgramStep(
                 s,
                 kind,
                 attributes["srcbuf"],

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from teccl.formats.msccl.prove.finding import FindingKind, Findings
-from teccl.formats.msccl.prove.program_tree import Gpu, Program, Step, StepType, ThreadBlock
+from teccl.formats.msccl.prove.program_tree import Gpu, Program, ProgramStep, StepType, ThreadBlock
 from teccl.formats.msccl.prove.runtimes import FIFO_DEPTH, Runtime
 
 
@@ -216,7 +216,7 @@ def _check_steps(gpu: Gpu, block: ThreadBlock, runtime: Runtime, note: _Notes) -
 
 
 def _is_plain(
-    step: Step, place: int, block: ThreadBlock, sizes: dict[str, int], runtime: Runtime
+    step: ProgramStep, place: int, block: ThreadBlock, sizes: dict[str, int], runtime: Runtime
 ) -> bool:
     """Whether nothing can be wrong with a step, seen by itself; most are like that."""
     number, kind, srcbuf, srcoff, dstbuf, dstoff, cnt, depid, _, hasdep, _ = step
@@ -233,7 +233,7 @@ def _is_plain(
 
 
 def _check_addresses(
-    gpu: Gpu, block: ThreadBlock, step: Step, runtime: Runtime, note: _Notes
+    gpu: Gpu, block: ThreadBlock, step: ProgramStep, runtime: Runtime, note: _Notes
 ) -> None:
     """Check count, peers and the chunks that a real step touches."""
     kind, place = step.type, step.number
@@ -259,7 +259,7 @@ def _check_addresses(
 
 
 def _check_target(
-    by_id: dict[int, ThreadBlock], step: Step, runtime: Runtime, note: _Notes
+    by_id: dict[int, ThreadBlock], step: ProgramStep, runtime: Runtime, note: _Notes
 ) -> None:
     """Check that a dependency points to an existing step of the same GPU."""
     target, place = by_id.get(step.depid), step.number
@@ -283,7 +283,7 @@ def _check_target(
 
 def _check_order(gpu: Gpu, block: ThreadBlock, findings: Findings) -> None:
     """Check that every nop carries a dependency of a real step that follows and has one too."""
-    previous: Step | None = None
+    previous: ProgramStep | None = None
     for place, step in enumerate(block.steps):
         after_nop = previous is not None and previous.type is StepType.NOTHING
         if step.depid < 0 and (step.type is StepType.NOTHING or after_nop):

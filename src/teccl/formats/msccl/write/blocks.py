@@ -14,7 +14,7 @@ _SPARE = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class MadeBlock:
     """A thread block of a rank: its peers, -1 for none, its channel, how many real steps it has."""
 
     rank: int
@@ -28,7 +28,7 @@ class Block:
 class Blocks:
     """All thread blocks, and which of them send and receive each operation."""
 
-    items: list[Block]
+    items: list[MadeBlock]
     sends: Integers
     receives: Integers
 
@@ -59,7 +59,7 @@ def blocks_of(
     lengths = np.bincount(link).tolist()
     outgoing: Counter[tuple[int, int]] = Counter()
     incoming: Counter[tuple[int, int]] = Counter()
-    items: list[Block] = []
+    items: list[MadeBlock] = []
     channel = 0
     for name, length in zip(names.tolist(), lengths, strict=True):
         src, dst = divmod(name // widest, len(fill))
@@ -70,8 +70,8 @@ def blocks_of(
             raise DoesNotFit(f"{channel + 1} channels; {limits.runtime} takes {limits.channels}")
         outgoing[src, channel] += 1
         incoming[dst, channel] += 1
-        items.append(Block(rank=src, send=dst, recv=-1, channel=channel, length=length))
-        items.append(Block(rank=dst, send=-1, recv=src, channel=channel, length=length))
+        items.append(MadeBlock(rank=src, send=dst, recv=-1, channel=channel, length=length))
+        items.append(MadeBlock(rank=dst, send=-1, recv=src, channel=channel, length=length))
     kept, new = _joined(items, limits, room)
     return Blocks(items=kept, sends=new[2 * link], receives=new[2 * link + 1])
 
@@ -96,7 +96,7 @@ def _parts(connection: Integers, position: Integers, fill: Integers, *, packed: 
     return part
 
 
-def _joined(blocks: list[Block], limits: Limits, room: int) -> tuple[list[Block], Integers]:
+def _joined(blocks: list[MadeBlock], limits: Limits, room: int) -> tuple[list[MadeBlock], Integers]:
     """Let blocks send and receive where a rank would otherwise have too many.
 
     The result is the blocks that remain, and the new number of every old one.
@@ -124,7 +124,7 @@ def _joined(blocks: list[Block], limits: Limits, room: int) -> tuple[list[Block]
     return items, new
 
 
-def _pairs(blocks: list[Block], numbers: list[int], limits: Limits) -> list[tuple[int, int]]:
+def _pairs(blocks: list[MadeBlock], numbers: list[int], limits: Limits) -> list[tuple[int, int]]:
     """Pairs of a sending and a receiving block of one channel that fit one, shortest first.
 
     As many as possible of the shortest, the shorter of one kind with the longer of the other.

@@ -7,14 +7,14 @@ import numpy as np
 
 from teccl.demand import Collective
 from teccl.errors import ExportError
-from teccl.formats.msccl.write.blocks import Block, Blocks, blocks_of
+from teccl.formats.msccl.write.blocks import Blocks, MadeBlock, blocks_of
 from teccl.formats.msccl.write.contiguity import order_pieces
 from teccl.formats.msccl.write.gpu_transfers import Integers, transfers_of
 from teccl.formats.msccl.write.levels import exact_levels, history_of, window_levels
 from teccl.formats.msccl.write.limits import DoesNotFit, Limits, TooManyBlocks
 from teccl.formats.msccl.write.lowered_sums import lowered_sums
-from teccl.formats.msccl.write.memory_map import SUPPORTED, Layout, layout_of
-from teccl.formats.msccl.write.operations import Operations, Plan, operations_of
+from teccl.formats.msccl.write.memory_map import SUPPORTED, MemoryMap, layout_of
+from teccl.formats.msccl.write.operations import OperationParts, Operations, operations_of
 from teccl.formats.msccl.write.steps import Steps, steps_of
 from teccl.schedule import Schedule
 
@@ -45,9 +45,9 @@ class Built:
         transfer kept its place.
     """
 
-    blocks: list[Block]
+    blocks: list[MadeBlock]
     steps: Steps
-    layout: Layout
+    layout: MemoryMap
     scratch: list[int]
     window: float | None
 
@@ -168,7 +168,7 @@ class _Builder:
 
     def _lowered(self, level: Integers, position: Integers) -> Operations:
         """Operations with given levels and positions of pieces in their blocks."""
-        plan = Plan(self.transfers, self.history, level, self.block, position)
+        plan = OperationParts(self.transfers, self.history, level, self.block, position)
         whole = self.wishes.instances == 1
         return operations_of(plan, self.layout, self.limits, whole_blocks=whole)
 
@@ -211,7 +211,7 @@ class _Builder:
         room = self.limits.blocks - any(operations.copies)
         return blocks_of(operations, self.limits, fill, room, packed=packed)
 
-    def _spread(self, operations: Operations, *, packed: bool) -> tuple[list[Block], Steps]:
+    def _spread(self, operations: Operations, *, packed: bool) -> tuple[list[MadeBlock], Steps]:
         """Give connections as many channels as their steps need."""
         limits = self.limits
         fill = self._fill(operations)
@@ -248,7 +248,7 @@ class _Builder:
         if blocks > self.limits.blocks:
             raise TooManyBlocks(rank, blocks, self.limits)
 
-    def _check_sizes(self, blocks: list[Block], length: Integers) -> None:
+    def _check_sizes(self, blocks: list[MadeBlock], length: Integers) -> None:
         """Check what depends on all blocks of a rank together."""
         ranks = [block.rank for block in blocks]
         elements = np.bincount(ranks, weights=1 + length).astype(np.int64)
@@ -260,7 +260,7 @@ class _Builder:
             raise DoesNotFit(f"{loop} chunks are more than offsets reach ({self.limits.offset})")
 
 
-def _leave_room(fill: Integers, blocks: list[Block], length: Integers, most: int) -> None:
+def _leave_room(fill: Integers, blocks: list[MadeBlock], length: Integers, most: int) -> None:
     """Give fewer operations to blocks that have too many steps, with what they wait for."""
     for number in np.flatnonzero(length > most).tolist():
         block = blocks[number]
@@ -289,7 +289,7 @@ def _share(limits: Limits, instances: int, num_gpus: int) -> Limits:
     )
 
 
-def _layout(schedule: Schedule, wishes: Wishes, chunks: int) -> Layout:
+def _layout(schedule: Schedule, wishes: Wishes, chunks: int) -> MemoryMap:
     """Check that the demand is one call of a collective that programs know."""
     problem = schedule.problem
     if len(problem.demand.tenants) > 1:

@@ -7,7 +7,7 @@ The order is a tour from piece to piece, greedy and then improved.
 
 import numpy as np
 
-from teccl.formats.msccl.write.gpu_transfers import Integers, Transfers
+from teccl.formats.msccl.write.gpu_transfers import GpuTransfers, Integers
 
 _NEIGHBOURS = 12
 _PASSES = 20
@@ -17,7 +17,7 @@ _TINY = 1e-3
 
 
 def order_pieces(
-    transfers: Transfers, level: Integers, block: Integers, piece: Integers, pieces: int
+    transfers: GpuTransfers, level: Integers, block: Integers, piece: Integers, pieces: int
 ) -> Integers:
     """Return for each chunk its position in its block.
 

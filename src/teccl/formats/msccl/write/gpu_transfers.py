@@ -33,7 +33,7 @@ class Events:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transfers:
+class GpuTransfers:
     """Transfers in order of their start.
 
     Parameters
@@ -70,9 +70,9 @@ class Transfers:
         first = np.searchsorted(chunk[order], np.arange(num_chunks + 1))
         return Events(transfer=transfer[order], action=action[order], first=first)
 
-    def take(self, kept: Integers | Flags) -> "Transfers":
+    def take(self, kept: Integers | Flags) -> "GpuTransfers":
         """Return some of the transfers."""
-        return Transfers(
+        return GpuTransfers(
             src=self.src[kept],
             dst=self.dst[kept],
             chunk=self.chunk[kept],
@@ -82,7 +82,7 @@ class Transfers:
         )
 
 
-def transfers_of(schedule: Schedule) -> Transfers:
+def transfers_of(schedule: Schedule) -> GpuTransfers:
     """Collapse passages through switches, number GPUs by rank and drop what nobody needs.
 
     Raises
@@ -96,7 +96,7 @@ def transfers_of(schedule: Schedule) -> Transfers:
     start, arrival, src, dst, chunk, merges = rows.T
     rank = ranks_of(problem)
     refuse_strangers(problem, rank, rows[:, 2:4])
-    transfers = Transfers(
+    transfers = GpuTransfers(
         src=rank[src],
         dst=rank[dst],
         chunk=chunk.copy(),
@@ -127,7 +127,7 @@ def ranks_of(problem: Problem) -> Integers:
     return rank
 
 
-def _useful(transfers: Transfers, problem: Problem, rank: Integers) -> Flags:
+def _useful(transfers: GpuTransfers, problem: Problem, rank: Integers) -> Flags:
     """Leave out arrivals of what is there already and whatever leads to no destination."""
     from teccl.formats.msccl.write.compiled import useful
 

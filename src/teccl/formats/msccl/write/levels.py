@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from teccl.formats.msccl.write.gpu_transfers import Flags, Integers, Transfers
+from teccl.formats.msccl.write.gpu_transfers import Flags, GpuTransfers, Integers
 
 _MAX_PASSES = 40
 
@@ -45,7 +45,7 @@ class History:
     quiet_since: Integers
 
 
-def history_of(transfers: Transfers, combined: Flags, ranks: int) -> History:
+def history_of(transfers: GpuTransfers, combined: Flags, ranks: int) -> History:
     """Walk over all events and note who uses what."""
     from teccl.formats.msccl.write.compiled import history
 
@@ -74,7 +74,7 @@ def history_of(transfers: Transfers, combined: Flags, ranks: int) -> History:
     )
 
 
-def exact_levels(transfers: Transfers, history: History, ranks: int) -> Integers:
+def exact_levels(transfers: GpuTransfers, history: History, ranks: int) -> Integers:
     """Levels in the order of starts; sends that lose no time by it share the level of the first.
 
     A send joins the one before it on its connection if its data was there when that one began and
@@ -97,7 +97,7 @@ def exact_levels(transfers: Transfers, history: History, ranks: int) -> Integers
     return _settled(level, history)
 
 
-def window_levels(transfers: Transfers, history: History, window: int) -> Integers:
+def window_levels(transfers: GpuTransfers, history: History, window: int) -> Integers:
     """Levels by windows of time: what starts in one window shares a level where it can."""
     return _settled(transfers.start // window, history)
 

@@ -6,11 +6,11 @@ import numpy as np
 
 from teccl.demand import Collective
 from teccl.errors import ExportError
-from teccl.formats.msccl.write.blocks import Block, Blocks, blocks_of
+from teccl.formats.msccl.write.blocks import Blocks, MadeBlock, blocks_of
 from teccl.formats.msccl.write.gpu_transfers import Integers, ranks_of, refuse_strangers
 from teccl.formats.msccl.write.limits import DoesNotFit, Limits, TooManyBlocks
-from teccl.formats.msccl.write.making import COMBINE, SEND, Action, Homes, Maker, Message
-from teccl.formats.msccl.write.memory_map import NOWHERE, Layout
+from teccl.formats.msccl.write.making import COMBINE, SEND, Homes, MadeStep, Maker, Message
+from teccl.formats.msccl.write.memory_map import NOWHERE, MemoryMap
 from teccl.formats.msccl.write.operations import Operations
 from teccl.formats.msccl.write.steps import Steps, steps_of_actions
 from teccl.schedule import Schedule
@@ -21,8 +21,8 @@ _TRIES = 6
 
 
 def lowered_sums(
-    schedule: Schedule, layout: Layout, limits: Limits, channels: int | None
-) -> tuple[list[Block], Steps, list[int]]:
+    schedule: Schedule, layout: MemoryMap, limits: Limits, channels: int | None
+) -> tuple[list[MadeBlock], Steps, list[int]]:
     """Lower a schedule all of whose chunks are kept in partial sums.
 
     Parameters
@@ -99,7 +99,7 @@ def messages_by_start(schedule: Schedule, rank: Integers) -> list[Message]:
     ]
 
 
-def homes_of(schedule: Schedule, layout: Layout, rank: Integers) -> Homes:
+def homes_of(schedule: Schedule, layout: MemoryMap, rank: Integers) -> Homes:
     """Where own contributions and results of all partial sums lie."""
     sums, table = schedule.sums, schedule.problem.chunks
     if sums is None:
@@ -122,7 +122,7 @@ def homes_of(schedule: Schedule, layout: Layout, rank: Integers) -> Homes:
 
 
 def _fills(
-    operations: Operations, layout: Layout, limits: Limits, channels: int | None
+    operations: Operations, layout: MemoryMap, limits: Limits, channels: int | None
 ) -> Iterator[Integers]:
     """Yield how many operations a block of each connection may have, most first."""
     ranks = layout.ranks
@@ -143,7 +143,7 @@ def _blocks(operations: Operations, limits: Limits, fill: Integers) -> Blocks:
 
 
 def _operations(
-    messages: list[Message], actions: list[Action], layout: Layout, scratch: list[int]
+    messages: list[Message], actions: list[MadeStep], layout: MemoryMap, scratch: list[int]
 ) -> Operations:
     """Messages as operations of one chunk each, in their order."""
     columns = np.array([(m.src, m.dst) for m in messages], dtype=np.int64).reshape(-1, 2).T
@@ -164,7 +164,9 @@ def _operations(
     )
 
 
-def _check_elements(items: list[Block], length: Integers, layout: Layout, limits: Limits) -> None:
+def _check_elements(
+    items: list[MadeBlock], length: Integers, layout: MemoryMap, limits: Limits
+) -> None:
     """Check what depends on all blocks of a rank together."""
     elements = np.bincount([item.rank for item in items], weights=1 + length).astype(np.int64)
     most = 1 + layout.ranks + int(elements.max())

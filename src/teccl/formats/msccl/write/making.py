@@ -30,7 +30,7 @@ class Message(NamedTuple):
     becomes: int
 
 
-class Action(NamedTuple):
+class MadeStep(NamedTuple):
     """One step of a rank; a send names the place at its receiver, a receive that at its sender."""
 
     kind: int
@@ -87,7 +87,7 @@ class Maker:
         self.scratch: dict[int, int] = defaultdict(int)
         self.place = self._places()
         self.made = set(homes.own)
-        self.actions: list[Action] = []
+        self.actions: list[MadeStep] = []
 
     def _is_lent(self, row: int) -> bool:
         """Whether only one addition reads a partial sum that is not a rank's own."""
@@ -117,7 +117,7 @@ class Maker:
         self.scratch[rank] += 1
         return SCRATCH + self.scratch[rank] - 1
 
-    def run(self) -> list[Action]:
+    def run(self) -> list[MadeStep]:
         """Return all steps in their order."""
         for row in sorted(self.homes.own):
             self._go_on(row)
@@ -127,7 +127,7 @@ class Maker:
             if row not in self.made:
                 raise ExportError("a result is never made; verify the schedule first")
             if self.place[row] != home:
-                self.actions.append(Action(COPY, self.rank[row], self.place[row], home))
+                self.actions.append(MadeStep(COPY, self.rank[row], self.place[row], home))
         return self.actions
 
     def _exchange(self, number: int, message: Message) -> None:
@@ -137,12 +137,12 @@ class Maker:
         row, source = message.becomes, self.place[message.carries]
         total, other = self._combined(row)
         target = self.place[row if total is None else total]
-        self.actions.append(Action(SEND, message.src, source, target, number))
+        self.actions.append(MadeStep(SEND, message.src, source, target, number))
         if total is None:
-            self.actions.append(Action(RECEIVE, message.dst, source, target, number))
+            self.actions.append(MadeStep(RECEIVE, message.dst, source, target, number))
         else:
             local = self.place[other]
-            self.actions.append(Action(COMBINE, message.dst, local, target, number))
+            self.actions.append(MadeStep(COMBINE, message.dst, local, target, number))
         self.made.add(row)
         if total is None:
             self._go_on(row)
@@ -176,5 +176,5 @@ class Maker:
         if second == target:
             first, second = second, first
         if first != target:
-            self.actions.append(Action(COPY, rank, first, target))
-        self.actions.append(Action(ADD, rank, second, target))
+            self.actions.append(MadeStep(COPY, rank, first, target))
+        self.actions.append(MadeStep(ADD, rank, second, target))

@@ -51,7 +51,7 @@ class Copy(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
+class MemoryMap:
     """Buffers of a collective call with `pieces` chunks per block.
 
     Chunks of a block are alike: which of them lies where in it is free.
@@ -85,7 +85,7 @@ class Layout:
     sizes: tuple[int, int]
     loop: int
 
-    def scaled(self, instances: int) -> "Layout":
+    def scaled(self, instances: int) -> "MemoryMap":
         """The layout whose every block holds the shares of several instances."""
         return replace(
             self,
@@ -96,7 +96,7 @@ class Layout:
 
 def layout_of(
     collective: Collective, *, ranks: int, pieces: int, root: int, in_place: bool, owners: int = 1
-) -> Layout:
+) -> MemoryMap:
     """Lay a collective out.
 
     Parameters
@@ -111,8 +111,8 @@ def layout_of(
     def none(_: int) -> list[Copy]:
         return []
 
-    def build(own: _Where, home: _Where, copies: _Copies, sizes: tuple[int, int]) -> Layout:
-        return Layout(
+    def build(own: _Where, home: _Where, copies: _Copies, sizes: tuple[int, int]) -> MemoryMap:
+        return MemoryMap(
             collective=collective,
             ranks=n,
             pieces=c,

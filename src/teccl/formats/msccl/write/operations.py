@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from teccl.formats.msccl.write.gpu_transfers import Flags, Integers, Transfers
+from teccl.formats.msccl.write.gpu_transfers import Flags, GpuTransfers, Integers
 from teccl.formats.msccl.write.levels import History
 from teccl.formats.msccl.write.limits import DoesNotFit, Limits
-from teccl.formats.msccl.write.memory_map import INPUT, NOWHERE, OUTPUT, SCRATCH, Copy, Layout
+from teccl.formats.msccl.write.memory_map import INPUT, NOWHERE, OUTPUT, SCRATCH, Copy, MemoryMap
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,17 +52,19 @@ class Operations:
         return len(self.src)
 
 
-class Plan(NamedTuple):
+class OperationParts(NamedTuple):
     """What operations are made from: transfers with levels, chunks with blocks and positions."""
 
-    transfers: Transfers
+    transfers: GpuTransfers
     history: History
     level: Integers
     block: Integers
     position: Integers
 
 
-def operations_of(plan: Plan, layout: Layout, limits: Limits, *, whole_blocks: bool) -> Operations:
+def operations_of(
+    plan: OperationParts, layout: MemoryMap, limits: Limits, *, whole_blocks: bool
+) -> Operations:
     """Join transfers of one level and connection whose chunks are neighbours at both ends.
 
     Parameters
@@ -116,7 +118,7 @@ def operations_of(plan: Plan, layout: Layout, limits: Limits, *, whole_blocks: b
 class _Scratch:
     """Where chunks lie, with those that need scratch numbered, neighbours side by side."""
 
-    def __init__(self, plan: Plan, layout: Layout) -> None:
+    def __init__(self, plan: OperationParts, layout: MemoryMap) -> None:
         self.plan, self.layout = plan, layout
         transfers = plan.transfers
         needing = [
@@ -160,7 +162,7 @@ class _Scratch:
         return [divmod(key, self.layout.pieces) for key in keys.tolist()]
 
 
-def _groups(plan: Plan, ranks: int) -> Integers:
+def _groups(plan: OperationParts, ranks: int) -> Integers:
     """Number the transfers of one level and connection, by level, then by their first start."""
     transfers = plan.transfers
     connection = transfers.src * ranks + transfers.dst
@@ -171,7 +173,7 @@ def _groups(plan: Plan, ranks: int) -> Integers:
     return np.argsort(order)[group]
 
 
-def _addresses(plan: Plan, scratch: _Scratch, group: Integers) -> Integers:
+def _addresses(plan: OperationParts, scratch: _Scratch, group: Integers) -> Integers:
     """Target, source and local place of every transfer.
 
     A GPU's copy of a chunk lies where its own data lies until something arrives, then at home.
@@ -205,7 +207,7 @@ def _cut(follows: Flags, most: int) -> Flags:
     return (places - begin) % most == 0
 
 
-def _received(plan: Plan, number: Integers, src: Integers, dst: Integers) -> Integers:
+def _received(plan: OperationParts, number: Integers, src: Integers, dst: Integers) -> Integers:
     """Places after which operations are received.
 
     That is after the sends from the place that one changes, and in each connection's order.
@@ -221,7 +223,7 @@ def _received(plan: Plan, number: Integers, src: Integers, dst: Integers) -> Int
 
 
 def _own_copies(
-    rank: int, layout: Layout, scratch: list[tuple[int, int]], most: int, *, whole_blocks: bool
+    rank: int, layout: MemoryMap, scratch: list[tuple[int, int]], most: int, *, whole_blocks: bool
 ) -> list[Copy]:
     """What a rank copies for itself, in steps of allowed length."""
     staged = _staged(rank, layout, scratch, whole_blocks=whole_blocks)
@@ -233,7 +235,7 @@ def _own_copies(
 
 
 def _staged(
-    rank: int, layout: Layout, scratch: list[tuple[int, int]], *, whole_blocks: bool
+    rank: int, layout: MemoryMap, scratch: list[tuple[int, int]], *, whole_blocks: bool
 ) -> list[Copy]:
     """Copies to scratch of own data whose place will be overwritten while it waits."""
     n, c = layout.ranks, layout.pieces

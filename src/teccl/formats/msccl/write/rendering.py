@@ -12,7 +12,7 @@ from teccl.formats.msccl.prove import Proof, prove_text
 from teccl.formats.msccl.write.build import Built, Wishes, build
 from teccl.formats.msccl.write.instances import replicate
 from teccl.formats.msccl.write.limits import DoesNotFit, Limits
-from teccl.formats.msccl.write.serving import Sizes, sizes_of
+from teccl.formats.msccl.write.serving import ServedSizes, sizes_of
 from teccl.formats.msccl.write.text import program_text
 from teccl.formats.shared.exports import Export, ExportOptions, OutputFile
 from teccl.schedule import Schedule
@@ -96,7 +96,7 @@ def _wishes(options: ExportOptions, limits: Limits) -> Wishes:
     return Wishes(in_place=bool(options.in_place), channels=options.channels, instances=instances)
 
 
-def _attributes(built: Built, sizes: Sizes, limits: Limits) -> dict[str, object]:
+def _attributes(built: Built, sizes: ServedSizes, limits: Limits) -> dict[str, object]:
     """Attributes of the root; RCCL needs two of its own."""
     layout = built.layout
     values: dict[str, object] = {
@@ -113,7 +113,7 @@ def _attributes(built: Built, sizes: Sizes, limits: Limits) -> dict[str, object]
     return {**values, "minBytes": sizes.low, "maxBytes": sizes.high}
 
 
-def _facts(proof: Proof, built: Built, sizes: Sizes) -> dict[str, Any]:
+def _facts(proof: Proof, built: Built, sizes: ServedSizes) -> dict[str, Any]:
     loop = built.layout.loop
     return {
         "collective": built.layout.collective.value,
@@ -133,7 +133,7 @@ def _facts(proof: Proof, built: Built, sizes: Sizes) -> dict[str, Any]:
     }
 
 
-def _notes(built: Built, sizes: Sizes, proof: Proof, chunks: int) -> list[str]:
+def _notes(built: Built, sizes: ServedSizes, proof: Proof, chunks: int) -> list[str]:
     """Sentences that a user should know before running the file."""
     layout, loop = built.layout, built.layout.loop
     notes = sizes.notes(loop)
@@ -157,7 +157,7 @@ def _notes(built: Built, sizes: Sizes, proof: Proof, chunks: int) -> list[str]:
     return notes
 
 
-def _command(built: Built, sizes: Sizes) -> str:
+def _command(built: Built, sizes: ServedSizes) -> str:
     """A run of nccl-tests (rccl-tests has the same names and options) at the fitting size."""
     layout = built.layout
     words = [

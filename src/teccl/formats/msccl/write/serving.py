@@ -31,7 +31,7 @@ _SHARE_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sizes:
+class ServedSizes:
     """Sizes in bytes, as nccl-tests counts them.
 
     Parameters
@@ -75,7 +75,7 @@ def sizes_of(
     ranks: int,
     options: ExportOptions,
     protocols: tuple[str, ...],
-) -> Sizes:
+) -> ServedSizes:
     """Choose range, element type and protocol.
 
     Raises
@@ -100,7 +100,7 @@ def sizes_of(
     wide = math.lcm(unit, ranks * _SHARE_BYTES)
     if (rounded := -(-fitting // wide) * wide) < high and fitting != scheduled:
         fitting = rounded
-    return Sizes(
+    return ServedSizes(
         scheduled=scheduled,
         unit=unit,
         fitting=fitting,

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from teccl.formats.msccl.write.blocks import Block, Blocks
+from teccl.formats.msccl.write.blocks import Blocks, MadeBlock
 from teccl.formats.msccl.write.gpu_transfers import Integers
-from teccl.formats.msccl.write.making import Action, Message
-from teccl.formats.msccl.write.memory_map import NOWHERE, Layout, buffer_index, offset_of
+from teccl.formats.msccl.write.making import MadeStep, Message
+from teccl.formats.msccl.write.memory_map import NOWHERE, MemoryMap, buffer_index, offset_of
 from teccl.formats.msccl.write.operations import Operations
 
 KINDS = ("s", "r", "rrc", "cpy", "re")
@@ -59,7 +59,9 @@ class Steps:
         return np.maximum(1, np.diff(self.first_wait))
 
 
-def steps_of(operations: Operations, blocks: Blocks, layout: Layout) -> tuple[list[Block], Steps]:
+def steps_of(
+    operations: Operations, blocks: Blocks, layout: MemoryMap
+) -> tuple[list[MadeBlock], Steps]:
     """Put operations and copies in order and find what they wait for.
 
     Ranks that copy something get a block without peers for that.
@@ -114,11 +116,11 @@ def steps_of(operations: Operations, blocks: Blocks, layout: Layout) -> tuple[li
 
 def steps_of_actions(
     messages: Sequence[Message],
-    actions: Sequence[Action],
+    actions: Sequence[MadeStep],
     blocks: Blocks,
-    layout: Layout,
+    layout: MemoryMap,
     scratch: Sequence[int],
-) -> tuple[list[Block], Steps]:
+) -> tuple[list[MadeBlock], Steps]:
     """Take actions in the order in which they stand and find what they wait for.
 
     Ranks that copy or add something for themselves get a block without peers for that.
@@ -129,7 +131,7 @@ def steps_of_actions(
     counts = Counter(action.rank for action in actions if action.message < 0)
     for alone, length in sorted(counts.items()):
         own_block[alone] = len(items)
-        items.append(Block(rank=alone, send=-1, recv=-1, channel=0, length=length))
+        items.append(MadeBlock(rank=alone, send=-1, recv=-1, channel=0, length=length))
     columns = np.array(actions, dtype=np.int64).reshape(-1, 5).T
     kind, rank, source, target, message = columns
     ends = np.where(kind == _SEND, blocks.sends[message], blocks.receives[message])
@@ -165,14 +167,16 @@ def steps_of_actions(
     return items, steps
 
 
-def _with_copies(operations: Operations, items: list[Block]) -> tuple[list[Block], Integers]:
+def _with_copies(
+    operations: Operations, items: list[MadeBlock]
+) -> tuple[list[MadeBlock], Integers]:
     """Add blocks for copies; return all blocks, and rows of (block, source, target, length)."""
     items = [*items]
     rows: list[tuple[int, ...]] = []
     for rank, copies in enumerate(operations.copies):
         rows += [(len(items), *copy) for copy in copies]
         if copies:
-            items.append(Block(rank=rank, send=-1, recv=-1, channel=0, length=len(copies)))
+            items.append(MadeBlock(rank=rank, send=-1, recv=-1, channel=0, length=len(copies)))
     return items, np.array(rows, dtype=np.int64).reshape(-1, 4)
 
 

@@ -4,8 +4,8 @@ It judges text and nothing else: it shares no code with what writes such files, 
 is proven by what the runtime will read.
 """
 
-from teccl.formats.mscclpp.prove.execution_plan import Plan
+from teccl.formats.mscclpp.prove.execution_plan import ExecutionPlan
 from teccl.formats.mscclpp.prove.plan_proof import PlanProof, prove_plan, prove_plan_text
 from teccl.formats.mscclpp.prove.plan_reader import read_plan
 
-__all__ = ["Plan", "PlanProof", "prove_plan", "prove_plan_text", "read_plan"]
+__all__ = ["ExecutionPlan", "PlanProof", "prove_plan", "prove_plan_text", "read_plan"]

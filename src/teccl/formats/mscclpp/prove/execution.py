@@ -18,7 +18,13 @@ import numpy.typing as npt
 
 from teccl.formats.msccl.prove.collectives import UNWRITTEN, Setting, Value
 from teccl.formats.msccl.prove.finding import FindingKind, Findings
-from teccl.formats.mscclpp.prove.execution_plan import CHANNEL_TYPES, Block, Op, Operand, Plan
+from teccl.formats.mscclpp.prove.execution_plan import (
+    CHANNEL_TYPES,
+    ExecutionPlan,
+    Op,
+    Operand,
+    PlanBlock,
+)
 
 Clock = npt.NDArray[np.int32]
 
@@ -46,7 +52,7 @@ class _Thread:
 
     number: int
     rank: int
-    block: Block
+    block: PlanBlock
     clock: Clock
     pending: Clock
     place: int = 0
@@ -54,7 +60,7 @@ class _Thread:
     at_barrier: int | None = None
 
 
-def execute(plan: Plan, setting: Setting, findings: Findings) -> None:
+def execute(plan: ExecutionPlan, setting: Setting, findings: Findings) -> None:
     """Run a plan whose structure is sound and check that it ends, with the right result."""
     run = _Run(plan, setting, findings)
     run.check_users()
@@ -67,7 +73,7 @@ def execute(plan: Plan, setting: Setting, findings: Findings) -> None:
 class _Run:
     """The state of all ranks."""
 
-    def __init__(self, plan: Plan, setting: Setting, findings: Findings) -> None:
+    def __init__(self, plan: ExecutionPlan, setting: Setting, findings: Findings) -> None:
         self.plan = plan
         self.setting = setting
         self.findings = findings
@@ -342,7 +348,7 @@ class _Run:
         return f"buffer {operand.letter}" if operand.letter else "a remote buffer"
 
 
-def _pair_ends(plan: Plan) -> dict[_End, _End]:
+def _pair_ends(plan: ExecutionPlan) -> dict[_End, _End]:
     """Pair the ends: the j-th channel from A to B with the j-th from B to A."""
     ends: dict[tuple[str, int, int], list[_End]] = {}
     for rank, gpu in enumerate(plan.gpus):

@@ -43,7 +43,7 @@ class Op(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Block:
+class PlanBlock:
     """A thread block: its operations, and the GPU's channels and remote buffers that it uses.
 
     Parameters
@@ -92,11 +92,11 @@ class PlanGpu:
     peers: Mapping[str, tuple[int, ...]]
     remote_buffers: tuple[RemoteBuffer, ...]
     semaphores: tuple[int, ...]
-    blocks: tuple[Block, ...]
+    blocks: tuple[PlanBlock, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ExecutionPlan:
     """A whole file."""
 
     name: str

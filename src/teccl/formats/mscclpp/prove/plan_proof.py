@@ -6,7 +6,7 @@ from typing import Any
 from teccl.formats.msccl.prove.collectives import Setting
 from teccl.formats.msccl.prove.finding import Finding, FindingKind, Findings
 from teccl.formats.mscclpp.prove.execution import execute
-from teccl.formats.mscclpp.prove.execution_plan import Plan
+from teccl.formats.mscclpp.prove.execution_plan import ExecutionPlan
 from teccl.formats.mscclpp.prove.plan_reader import read_plan
 from teccl.formats.mscclpp.prove.plan_structure import check_plan
 
@@ -43,7 +43,7 @@ def prove_plan_text(text: str, source: str = "plan") -> PlanProof:
     return prove_plan(read_plan(text, source))
 
 
-def prove_plan(plan: Plan) -> PlanProof:
+def prove_plan(plan: ExecutionPlan) -> PlanProof:
     """Judge a plan."""
     findings = Findings()
     check_plan(plan, findings)
@@ -53,7 +53,7 @@ def prove_plan(plan: Plan) -> PlanProof:
     return PlanProof(findings=findings.all(), facts=_facts(plan))
 
 
-def _setting(plan: Plan, findings: Findings) -> Setting | None:
+def _setting(plan: ExecutionPlan, findings: Findings) -> Setting | None:
     """Return how the collective is called, after checking that buffers have its sizes."""
     ranks, chunks = len(plan.gpus), plan.gpus[0].chunks
     loop = max(chunks["i"], chunks["o"])
@@ -75,7 +75,7 @@ def _setting(plan: Plan, findings: Findings) -> Setting | None:
     return Setting(collective=plan.collective, ranks=ranks, loop=loop, in_place=plan.in_place)
 
 
-def _facts(plan: Plan) -> dict[str, Any]:
+def _facts(plan: ExecutionPlan) -> dict[str, Any]:
     blocks = [block for gpu in plan.gpus for block in gpu.blocks]
     return {
         "collective": plan.collective,

@@ -7,10 +7,10 @@ from teccl import _files as files
 from teccl.errors import ProgramError
 from teccl.formats.mscclpp.prove.execution_plan import (
     CHANNEL_TYPES,
-    Block,
+    ExecutionPlan,
     Op,
     Operand,
-    Plan,
+    PlanBlock,
     PlanGpu,
     RemoteBuffer,
 )
@@ -21,7 +21,7 @@ _MAX_GPUS = 4096
 _LARGEST = 2**31 - 1
 
 
-def read_plan(text: str, source: str = "plan") -> Plan:
+def read_plan(text: str, source: str = "plan") -> ExecutionPlan:
     """Read the text of an execution plan.
 
     Raises
@@ -37,7 +37,7 @@ def read_plan(text: str, source: str = "plan") -> Plan:
     if not 1 <= len(document["gpus"]) <= _MAX_GPUS:
         count = len(document["gpus"])
         raise ProgramError(f"{source} has {count} gpus; a plan has 1 to {_MAX_GPUS}")
-    return Plan(
+    return ExecutionPlan(
         name=_text(document, "name", source),
         collective=_text(document, "collective", source),
         protocol=_text(document, "protocol", source),
@@ -127,8 +127,8 @@ def _gpu(value: Any, where: str) -> PlanGpu:
     )
 
 
-def _block(value: Mapping[str, Any], where: str) -> Block:
-    return Block(
+def _block(value: Mapping[str, Any], where: str) -> PlanBlock:
+    return PlanBlock(
         id=_whole(value, "id", where),
         ops=tuple(
             _op(op, f"{where}: ops[{i}]") for i, op in enumerate(_objects(value, "ops", where))

@@ -14,10 +14,10 @@ from teccl.formats.mscclpp.prove.execution_plan import (
     MAX_OPS,
     MAX_REMOTE_BUFFERS,
     MAX_SEMAPHORE_IDS,
-    Block,
+    ExecutionPlan,
     Op,
     Operand,
-    Plan,
+    PlanBlock,
     PlanGpu,
 )
 
@@ -41,7 +41,7 @@ _SHAPES = {
 _REMOTE = ("put", "pws", "pwsf")
 
 
-def check_plan(plan: Plan, findings: Findings) -> None:
+def check_plan(plan: ExecutionPlan, findings: Findings) -> None:
     """Check everything that one element, or two ends of a channel, show by themselves."""
     if plan.collective not in COLLECTIVES:
         findings.add(
@@ -59,7 +59,7 @@ def check_plan(plan: Plan, findings: Findings) -> None:
     _check_pairs(plan, findings)
 
 
-def _check_gpu(plan: Plan, rank: int, gpu: PlanGpu, findings: Findings) -> None:
+def _check_gpu(plan: ExecutionPlan, rank: int, gpu: PlanGpu, findings: Findings) -> None:
     if gpu.id != rank:
         findings.add(FindingKind.ATTRIBUTE, f"has id {gpu.id}; ids are ranks, in order", gpu=rank)
     for letter, name in (("i", "input"), ("o", "output")):
@@ -86,7 +86,7 @@ def _check_gpu(plan: Plan, rank: int, gpu: PlanGpu, findings: Findings) -> None:
             findings.add(FindingKind.PEER, detail, gpu=rank)
 
 
-def _check_block(plan: Plan, rank: int, block: Block, findings: Findings) -> None:
+def _check_block(plan: ExecutionPlan, rank: int, block: PlanBlock, findings: Findings) -> None:
     gpu = plan.gpus[rank]
 
     def limit(count: int, most: int, what: str, op: int | None = None) -> None:
@@ -118,7 +118,7 @@ def _check_block(plan: Plan, rank: int, block: Block, findings: Findings) -> Non
             _check_operands(plan, rank, block, place, findings)
 
 
-def _op_problem(op: Op, block: Block, gpu: PlanGpu) -> tuple[FindingKind, str] | None:
+def _op_problem(op: Op, block: PlanBlock, gpu: PlanGpu) -> tuple[FindingKind, str] | None:
     """Return what is wrong with an operation by itself."""
     if op.name not in _SHAPES:
         known = ", ".join(_SHAPES)
@@ -148,7 +148,7 @@ def _shape_problem(op: Op) -> str | None:
     return None
 
 
-def _range_problem(op: Op, block: Block, gpu: PlanGpu) -> tuple[FindingKind, str] | None:
+def _range_problem(op: Op, block: PlanBlock, gpu: PlanGpu) -> tuple[FindingKind, str] | None:
     if op.channel_type is not None:
         most = len(block.channels[op.channel_type])
         if max(op.channels, default=-1) >= most:
@@ -161,7 +161,9 @@ def _range_problem(op: Op, block: Block, gpu: PlanGpu) -> tuple[FindingKind, str
     return None
 
 
-def _check_operands(plan: Plan, rank: int, block: Block, place: int, findings: Findings) -> None:
+def _check_operands(
+    plan: ExecutionPlan, rank: int, block: PlanBlock, place: int, findings: Findings
+) -> None:
     """Check that operands are local where they must be, fit and are equally long."""
     op = block.ops[place]
 
@@ -190,7 +192,9 @@ def _check_operands(plan: Plan, rank: int, block: Block, place: int, findings: F
         add(FindingKind.ATTRIBUTE, "through several port channels cannot be judged")
 
 
-def _buffer_size(plan: Plan, rank: int, block: Block, op: Op, operand: Operand) -> int | None:
+def _buffer_size(
+    plan: ExecutionPlan, rank: int, block: PlanBlock, op: Op, operand: Operand
+) -> int | None:
     if operand.letter is not None:
         return plan.gpus[rank].chunks[operand.letter]
     assert op.channel_type is not None
@@ -201,7 +205,7 @@ def _buffer_size(plan: Plan, rank: int, block: Block, op: Op, operand: Operand) 
     return plan.gpus[buffer.rank].chunks[buffer.letter]
 
 
-def _check_pairs(plan: Plan, findings: Findings) -> None:
+def _check_pairs(plan: ExecutionPlan, findings: Findings) -> None:
     """Check that two ranks have equally many channels of a type to each other."""
     for kind in CHANNEL_TYPES:
         counts = Counter((r, peer) for r, gpu in enumerate(plan.gpus) for peer in gpu.peers[kind])

@@ -13,7 +13,7 @@ from teccl import _files as files
 from teccl._foreign import read_json
 from teccl.demand import Demand
 from teccl.errors import ScheduleError
-from teccl.formats.shared.placing import Passage, Ways, place
+from teccl.formats.shared.placing import FilePassage, FileWays, place
 from teccl.problem import Problem
 from teccl.schedule import Schedule
 from teccl.topology import Topology
@@ -212,9 +212,9 @@ def _whole_ways(topology: Topology, hops: list[tuple[int, _Hop]]) -> list[tuple[
     return whole
 
 
-def _passages(topology: Topology, hops: list[tuple[int, _Hop]]) -> list[Passage]:
+def _passages(topology: Topology, hops: list[tuple[int, _Hop]]) -> list[FilePassage]:
     """Return passages in order of epoch; hops that share their first link and epoch are a tree."""
-    ways = Ways(topology)
+    ways = FileWays(topology)
     is_switch = topology.is_switch.tolist()
     trees: dict[tuple[int, ...], dict[tuple[int, int], int]] = {}
     order: dict[tuple[int, ...], None] = {}
@@ -229,7 +229,7 @@ def _passages(topology: Topology, hops: list[tuple[int, _Hop]]) -> list[Passage]
                 if (a, b) not in tree:
                     tree[a, b] = ways.hop(a, b)
     return [
-        Passage(
+        FilePassage(
             chunk=key[1],
             root=key[2],
             hops=tuple(trees[key].values()),
