@@ -32,7 +32,7 @@ class Closing:
 
     def attempts(self, search: Search) -> Iterator[None]:
         """Improve the best schedule that a construction made, or prove it best."""
-        from teccl.models.continuous import closed_plan
+        from teccl.models.milp.continuous import closed_plan
 
         count = search.request.chunks
         assert count is not None
