@@ -72,20 +72,21 @@ class Actions:
         """Whether each action is of a type."""
         return self.kind == _KIND[kind]
 
-    def sources(self) -> tuple[Integers, Integers]:
+    def sources(self, *, messages: bool) -> tuple[Integers, Integers]:
         """What each action comes after: a list, and where in it the action's own stand.
 
-        These are the send whose data it receives and, as published numbers only grow, the first
-        publication that ends each of its waits.
+        These are, as published numbers only grow, the first publication that ends each of its
+        waits and, where messages count, the send whose data it receives.
         """
-        receives = self.receives_on >= 0
+        receives = (self.receives_on >= 0) & messages
         count = np.diff(self.first_wait) + receives
         first = np.concatenate([[0], np.cumsum(count)])
         source = np.empty(first[-1], dtype=np.int64)
         is_arrival = np.zeros(len(source), dtype=bool)
         is_arrival[first[1:][receives] - 1] = True
         source[~is_arrival] = self._publishers()
-        source[is_arrival] = self._senders()
+        if messages:
+            source[is_arrival] = self._senders()
         return first, source
 
     def _publishers(self) -> Integers:

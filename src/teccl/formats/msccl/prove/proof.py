@@ -13,7 +13,7 @@ from teccl.formats.msccl.prove.memory import check_result
 from teccl.formats.msccl.prove.program_tree import Program
 from teccl.formats.msccl.prove.races import check_races
 from teccl.formats.msccl.prove.reader import read_program
-from teccl.formats.msccl.prove.runtimes import FIFO_DEPTH, RUNTIMES, Runtime
+from teccl.formats.msccl.prove.runtimes import FENCED, FIFO_DEPTH, RUNTIMES, Runtime
 from teccl.formats.msccl.prove.structure import check_structure
 
 
@@ -102,7 +102,8 @@ def _prove_run(program: Program, runtime: Runtime, findings: Findings, notes: li
     settings = settings_of(program, runtime, findings)
     if not all(finding.kind is FindingKind.SYNTAX for finding in findings.all()):
         return
-    depth = FIFO_DEPTH[program.attributes["proto"]]
+    protocol = program.attributes["proto"]
+    depth = FIFO_DEPTH[protocol]
     actions = actions_of(machine)
     run = run_control(actions, depth)
     check_deadlock(machine, run, depth, findings)
@@ -110,7 +111,7 @@ def _prove_run(program: Program, runtime: Runtime, findings: Findings, notes: li
         return
     for setting in settings:
         _check_input(machine, setting.in_place, findings)
-        check_races(machine, actions, run, setting, findings)
+        check_races(machine, actions, run, setting, findings, fenced=FENCED[protocol])
         check_result(machine, actions, run, setting, findings)
         if setting.collective is None:
             coll = program.attributes["coll"]

@@ -1,8 +1,10 @@
 """Races: accesses to one chunk, one of them a write, that nothing orders.
 
 Vector clocks run along everything that orders steps whatever the timing: the order within a
-thread block, dependencies, and data that arrives. A queue that happens to be full orders nothing
-here: how much fits it depends on the size of the message and the protocol.
+thread block, dependencies and, with protocols that have a fence before each message, data that
+arrives. Without it a message says nothing about memory, not even that of its own sender. A queue
+that happens to be full orders nothing here: how much fits it depends on the size of the message
+and the protocol.
 """
 
 import numpy as np
@@ -19,12 +21,18 @@ _MAX_ENTRIES = 16 * 2**20
 
 
 def check_races(
-    machine: Machine, actions: Actions, run: ControlRun, setting: Setting, findings: Findings
+    machine: Machine,
+    actions: Actions,
+    run: ControlRun,
+    setting: Setting,
+    findings: Findings,
+    *,
+    fenced: bool,
 ) -> None:
     """Check every pair of accesses, a few GPUs at a time so that clocks fit into memory."""
     from teccl.formats.msccl.prove.clocks import unordered
 
-    first_source, source = actions.sources()
+    first_source, source = actions.sources(messages=fenced)
     blocks_of: dict[int, list[int]] = {}
     for block, rank in enumerate(machine.rank):
         blocks_of.setdefault(rank, []).append(block)

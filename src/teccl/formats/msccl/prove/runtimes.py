@@ -5,6 +5,9 @@ from dataclasses import dataclass
 # Transfers that may wait on one connection before a send blocks. All protocols have 8 slots;
 # Simple takes 4 of them per transfer.
 FIFO_DEPTH = {"Simple": 2, "LL": 8, "LL128": 8}
+# Whether a system fence stands between what a block did before and its message. LL and LL128 write
+# data with its flags: who receives it knows the data, and nothing of other memory.
+FENCED = {"Simple": True, "LL": False, "LL128": False}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -64,11 +64,14 @@ class Wishes:
         Channels to spread every connection over, None for as few as possible.
     instances
         Copies of the program that share the work.
+    fenced
+        Whether a message comes after what its sender did to memory before, as the protocol says.
     """
 
     in_place: bool
     channels: int | None
     instances: int
+    fenced: bool
 
 
 def build(
@@ -103,7 +106,9 @@ def _build_sums(schedule: Schedule, limits: Limits, wishes: Wishes) -> Built:
     problem = schedule.problem
     shared = _share(limits, wishes.instances, problem.num_gpus)
     layout = _layout(schedule, wishes, problem.num_chunks)
-    blocks, steps, scratch = lowered_sums(schedule, layout, shared, wishes.channels)
+    blocks, steps, scratch = lowered_sums(
+        schedule, layout, shared, wishes.channels, fenced=wishes.fenced
+    )
     return Built(blocks=blocks, steps=steps, layout=layout, scratch=scratch, window=None)
 
 
@@ -218,7 +223,7 @@ class _Builder:
         longest = 0
         for _ in range(_TRIES):
             made = self._blocks(operations, fill, packed=packed)
-            blocks, steps = steps_of(operations, made, self.layout)
+            blocks, steps = steps_of(operations, made, self.layout, fenced=self.wishes.fenced)
             length = np.bincount(steps.block, weights=steps.lines).astype(np.int64)
             longest = int(length.max())
             if longest <= limits.steps:

@@ -21,7 +21,7 @@ _TRIES = 6
 
 
 def lowered_sums(
-    schedule: Schedule, layout: MemoryMap, limits: Limits, channels: int | None
+    schedule: Schedule, layout: MemoryMap, limits: Limits, channels: int | None, *, fenced: bool
 ) -> tuple[list[MadeBlock], Steps, list[int]]:
     """Lower a schedule all of whose chunks are kept in partial sums.
 
@@ -31,6 +31,8 @@ def lowered_sums(
         Where the call has its data, and what the target takes.
     channels
         Channels to spread every connection over, None for as few as fit.
+    fenced
+        Whether a message comes after what its sender did to memory before.
 
     Returns
     -------
@@ -57,9 +59,8 @@ def lowered_sums(
     operations = _operations(messages, actions, layout, scratch)
     longest = 0
     for fill in _fills(operations, layout, limits, channels):
-        blocks, steps = steps_of_actions(
-            messages, actions, _blocks(operations, limits, fill), layout, scratch
-        )
+        made = _blocks(operations, limits, fill)
+        blocks, steps = steps_of_actions(messages, actions, made, layout, scratch, fenced=fenced)
         length = np.bincount(steps.block, weights=steps.lines).astype(np.int64)
         longest = int(length.max())
         if longest <= limits.steps:

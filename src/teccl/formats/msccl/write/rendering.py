@@ -12,7 +12,7 @@ from teccl.formats.msccl.prove import Proof, prove_text
 from teccl.formats.msccl.write.build import Built, Wishes, build
 from teccl.formats.msccl.write.instances import replicate
 from teccl.formats.msccl.write.limits import DoesNotFit, Limits
-from teccl.formats.msccl.write.serving import ServedSizes, sizes_of
+from teccl.formats.msccl.write.serving import ServedSizes, protocol_of, sizes_of
 from teccl.formats.msccl.write.text import program_text
 from teccl.formats.shared.exports import Export, ExportOptions, OutputFile
 from teccl.schedule import Schedule
@@ -20,6 +20,8 @@ from teccl.schedule import Schedule
 # Part of the limits that what is left of a schedule may use, where it stands for another one.
 _ROOM = 0.9
 PROTOCOLS = ("Simple", "LL", "LL128")
+# With these a system fence precedes each message; the others write data and flag at once without.
+_FENCED = ("Simple",)
 # Streaming multiprocessors of a V100, the smallest GPU of the presets: all blocks must be resident.
 _FEWEST_PROCESSORS = 80
 # Smaller chunks spend most of their time in the runtime's own overhead, which no model counts.
@@ -50,7 +52,8 @@ def render_program(
     ExportRefused
         If a limit is exceeded, or the text fails its proof.
     """
-    wishes = _wishes(options, limits)
+    protocol = protocol_of(options.protocol, schedule.problem.size_bytes, PROTOCOLS)
+    wishes = _wishes(options, limits, fenced=protocol in _FENCED)
     with collection_paused():
         try:
             built = build(schedule, limits, wishes)
@@ -63,7 +66,7 @@ def render_program(
             loop=loop,
             ranks=built.layout.ranks,
             options=options,
-            protocols=PROTOCOLS,
+            protocol=protocol,
         )
         text = program_text(built, _attributes(built, sizes, limits))
         (proof,) = prove_text(text, runtime=limits.target)
@@ -82,7 +85,7 @@ def render_program(
     )
 
 
-def _wishes(options: ExportOptions, limits: Limits) -> Wishes:
+def _wishes(options: ExportOptions, limits: Limits, *, fenced: bool) -> Wishes:
     """Check the options that shape the program."""
     instances = 1 if options.instances is None else options.instances
     if not 1 <= instances <= limits.channels:
@@ -93,7 +96,12 @@ def _wishes(options: ExportOptions, limits: Limits) -> Wishes:
             f"channels {options.channels} is out of range; with {instances} "
             f"{'instance' if instances == 1 else 'instances'} use 1 to {most}"
         )
-    return Wishes(in_place=bool(options.in_place), channels=options.channels, instances=instances)
+    return Wishes(
+        in_place=bool(options.in_place),
+        channels=options.channels,
+        instances=instances,
+        fenced=fenced,
+    )
 
 
 def _attributes(built: Built, sizes: ServedSizes, limits: Limits) -> dict[str, object]:

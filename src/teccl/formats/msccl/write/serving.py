@@ -74,9 +74,9 @@ def sizes_of(
     loop: int,
     ranks: int,
     options: ExportOptions,
-    protocols: tuple[str, ...],
+    protocol: str,
 ) -> ServedSizes:
-    """Choose range, element type and protocol.
+    """Choose range and element type.
 
     Raises
     ------
@@ -107,11 +107,18 @@ def sizes_of(
         low=low,
         high=high,
         dtype=dtype,
-        protocol=_protocol(options.protocol, scheduled, protocols),
+        protocol=protocol,
     )
 
 
-def _protocol(asked: str | None, scheduled: Fraction, protocols: tuple[str, ...]) -> str:
+def protocol_of(asked: str | None, scheduled: Fraction, protocols: tuple[str, ...]) -> str:
+    """Return the protocol that was asked for, or that serves the size best.
+
+    Raises
+    ------
+    ExportError
+        If it is unknown.
+    """
     if asked is None:
         return "LL" if scheduled < _LOW_LATENCY_BYTES else "Simple"
     for name in protocols:

@@ -2,8 +2,8 @@
 
 Candidates for waits come from memory: a step waits for the last writer of what it reads or writes,
 and for the readers of what it writes. Clocks then tell which of them are ordered already, by the
-order within thread blocks, by other waits or by data that came over the network: this is the
-transitive reduction of the order, over all GPUs.
+order within thread blocks, by other waits or by messages: this is the transitive reduction of the
+order, over all GPUs. Messages order memory only where a fence precedes them, as the protocol says.
 """
 
 from collections import Counter
@@ -60,11 +60,12 @@ class Steps:
 
 
 def steps_of(
-    operations: Operations, blocks: Blocks, layout: MemoryMap
+    operations: Operations, blocks: Blocks, layout: MemoryMap, *, fenced: bool
 ) -> tuple[list[MadeBlock], Steps]:
     """Put operations and copies in order and find what they wait for.
 
-    Ranks that copy something get a block without peers for that.
+    Ranks that copy something get a block without peers for that. `fenced` says whether a message
+    comes after what its sender did to memory before.
     """
     from teccl.formats.msccl.write.compiled import waits
 
@@ -82,7 +83,7 @@ def steps_of(
         return np.concatenate(parts)[order]
 
     place_of = np.argsort(order)
-    pair = put(none, place_of[: len(number)], own * 0 - 1)
+    pair = put(none, place_of[: len(number)] if fenced else none, own * 0 - 1)
     block = put(blocks.sends, blocks.receives, copied[:, 0])
     place = _places(block)
     count = put(operations.length, operations.length, copied[:, 3])
@@ -120,10 +121,13 @@ def steps_of_actions(
     blocks: Blocks,
     layout: MemoryMap,
     scratch: Sequence[int],
+    *,
+    fenced: bool,
 ) -> tuple[list[MadeBlock], Steps]:
     """Take actions in the order in which they stand and find what they wait for.
 
-    Ranks that copy or add something for themselves get a block without peers for that.
+    Ranks that copy or add something for themselves get a block without peers for that. `fenced` is
+    that of `steps_of`.
     """
     from teccl.formats.msccl.write.compiled import waits
 
@@ -146,7 +150,7 @@ def steps_of_actions(
     first_wait, found = waits(
         block,
         place,
-        np.where(receives, sent[message], -1),
+        np.where(receives & fenced, sent[message], -1),
         _cells(rank, np.where(kind == _RECEIVE, NOWHERE, source), sizes),
         _cells(rank, np.where(kind == _SEND, NOWHERE, target), sizes),
         count,
