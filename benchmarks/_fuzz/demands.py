@@ -58,6 +58,7 @@ def _draw_chunks(chance: Chance, ranks: Sequence[int]) -> list[dict[str, Any]]:
             "sources": chance.sample(ranks, chance.choice((1, 1, min(2, len(ranks)), len(ranks)))),
             "destinations": chance.sample(ranks, chance.whole(1, len(ranks))),
             **({"reduce": True} if chance.coin(0.3) else {}),
+            **({"size": chance.choice(SIZES)} if chance.coin(0.2) else {}),
         }
         for _ in range(chance.whole(1, 4))
     ]

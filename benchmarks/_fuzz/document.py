@@ -40,11 +40,12 @@ def up(value: Fraction) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wire:
-    """A directed link: its ends, when which rate begins, and what it shares."""
+    """A directed link: its ends, its times, when which rate begins, and what it shares."""
 
     src: int
     dst: int
     alpha: Fraction
+    overhead: Fraction
     steps: tuple[tuple[Fraction, Fraction], ...]
     shares: tuple[str, ...]
 
@@ -60,7 +61,7 @@ class Wire:
 
     def busy_ps(self, size: Fraction, start_ps: int) -> int:
         """Picoseconds for which `size` bytes keep it busy from `start_ps` on."""
-        now, left = Fraction(start_ps, PICO), size
+        now, left = Fraction(start_ps, PICO) + self.overhead, size
         for i, (_, rate) in enumerate(self.steps):
             until = self.steps[i + 1][0] if i + 1 < len(self.steps) else None
             if until is not None and until <= now:
@@ -164,6 +165,7 @@ def _wires(
             src=src,
             dst=dst,
             alpha=quantity(link.get("alpha", 0)),
+            overhead=quantity(link.get("overhead", 0)),
             steps=tuple((start, min([rate, *most])) for start, rate in steps),
             shares=shares,
         )

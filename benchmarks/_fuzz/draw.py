@@ -23,6 +23,7 @@ _OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "max_chunks": (0.1, (1, 2, 8)),
     "effort": (0.4, ("quick", "quick", "thorough")),
     "gap": (0.1, ("1%", "20%")),
+    "chunk_tolerance": (0.1, ("0", "5%", "50%")),
     "grid": (0.1, (True,)),
     "epoch": (0.1, ("fastest", "slowest", "1us", "50ns")),
     "epoch_multiplier": (0.07, (2, "1/2", 3)),

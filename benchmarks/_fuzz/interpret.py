@@ -48,11 +48,12 @@ class _Timed:
     def _lengths(self, hops: list[Hop]) -> None:
         wires, chunks = self.document.wires, self.document.chunks
         slowest = min(wires[hop.link].rate for hop in hops)
+        overhead = max(wires[hop.link].overhead for hop in hops)
         for hop in hops:
             wire, size = wires[hop.link], chunks[hop.chunk].size
             if self.is_circuit and len(hops) > 1:
                 self.rate[hop] = slowest
-                busy = up(size / slowest * PICO)
+                busy = up((overhead + size / slowest) * PICO)
             else:
                 self.rate[hop] = wire.rate
                 busy = wire.busy_ps(size, hop.start)
@@ -365,7 +366,8 @@ def _epochs(document: Document) -> Iterator[str]:
         by_link[hop.link].append(hop)
     for link, users in by_link.items():
         wire = document.wires[link]
-        kappa, most = _kappa(wire, size, tau), max(1, int(wire.rate * tau / size))
+        kappa = _kappa(wire, size, tau)
+        most = max(1, int(tau / (wire.overhead + size / wire.rate)))
         for hop in users:
             begins = [h for h in users if hop.epoch <= h.epoch < hop.epoch + kappa]
             if len(begins) > most:
@@ -374,7 +376,7 @@ def _epochs(document: Document) -> Iterator[str]:
 
 
 def _kappa(wire: Wire, size: Fraction, tau: Fraction) -> int:
-    return up(size / (wire.rate * tau))
+    return up((wire.overhead + size / wire.rate) / tau)
 
 
 def _holdings(document: Document, hops: list[Hop], tau: Fraction, size: Fraction) -> Iterator[str]:

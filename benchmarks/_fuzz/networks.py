@@ -1,4 +1,4 @@
-"""Networks to draw: a few GPUs and switches, odd rates, shared capacities, changing bandwidths."""
+"""Networks to draw: a few GPUs and switches, odd rates, capacities, changes and overheads."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ from _quality.chance import Chance
 
 RATES = ("10GB/s", "25GB/s", "50GB/s", "100Gb/s", "7GB/s", "3.3GB/s", "1/3GB/s", "46GB/s")
 LATENCIES = ("0", "0.7us", "1us", "1.3us", "1/3us", "5us", "50ns")
+OVERHEADS = ("1us", "0.3us", "1/7us", "10ns")
 STARTS_US = (0, 0.5, 1, 3, 10, 100)
 
 
@@ -25,6 +26,8 @@ def draw_network(chance: Chance) -> dict[str, Any]:
         _share(chance, document)
     if chance.coin(0.15):
         _change_rates(chance, links)
+    if chance.coin(0.15):
+        _add_overheads(chance, links)
     return document
 
 
@@ -65,6 +68,14 @@ def _share(chance: Chance, document: dict[str, Any]) -> None:
         document["shared"][name] = chance.choice(RATES)
         for link in chance.sample(links, chance.whole(1, min(4, len(links)))):
             link.setdefault("shares", []).append(name)
+
+
+def _add_overheads(chance: Chance, links: list[dict[str, Any]]) -> None:
+    """Let transfers cost something beside their bytes, on all links alike or on some."""
+    overhead = chance.choice(OVERHEADS)
+    chosen = links if chance.coin(0.5) else chance.sample(links, chance.whole(1, len(links)))
+    for link in chosen:
+        link["overhead"] = overhead
 
 
 def _change_rates(chance: Chance, links: list[dict[str, Any]]) -> None:

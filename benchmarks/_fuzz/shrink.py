@@ -12,7 +12,10 @@ Place = tuple[str | int, ...]
 
 _PLAIN = {"bandwidth": "10GB/s", "alpha": "0", "size": "1KB"}
 # What only says more about a tenant, a link or a node.
-_EXTRAS = ("ready", "priority", "root", "ranks", "profile", "shares", "bidirectional", "reduce")
+_EXTRAS = (
+    *("ready", "priority", "root", "ranks"),
+    *("profile", "shares", "overhead", "bidirectional", "reduce"),
+)
 _NAMING_RANKS = {"ranks", "root", "ready", "matrix", "chunks"}
 
 

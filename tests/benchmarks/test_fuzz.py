@@ -43,8 +43,10 @@ def test_everything_is_drawn() -> None:
     named = {tenant.get("collective") for tenant in tenants}
     assert named == {None, *COLLECTIVES} - {"alltoallv"}
     assert {"matrix", "chunks", "ready", "ranks", "root"} <= set().union(*tenants)
+    pieces = [piece for tenant in tenants for piece in tenant.get("chunks", ())]
+    assert {"reduce", "size"} <= set().union(*pieces)
     links = [link for case in cases for link in case["topology"]["links"]]
-    assert {"shares", "profile", "bidirectional"} <= set().union(*links)
+    assert {"shares", "profile", "overhead", "bidirectional"} <= set().union(*links)
 
 
 @pytest.mark.parametrize("index", range(SAMPLE))

@@ -8,14 +8,14 @@ from tests.models.exactly import schedule_within
 
 from teccl.demand import Demand
 from teccl.errors import MethodError
-from teccl.models.lp.fluid import FluidModel, coarse_slots
+from teccl.models.lp.fluid import Clock, FluidModel, coarse_slots, most_slots
 from teccl.models.lp.fluid_horizon import Solving, fluid_bound, least_horizon
 from teccl.models.lp.fluid_network import fluid_network
 from teccl.models.lp.fluid_proof import refutes
 from teccl.models.lp.lp_schedule import schedule_journeys, slowest_transmission_ps
 from teccl.models.lp.peeling import journeys, peel
 from teccl.problem import Problem, SwitchMode
-from teccl.solvers import LinearMethod
+from teccl.solvers import LinearMethod, SolverStatus
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
 
@@ -54,6 +54,28 @@ def test_longer_slots_restrict_and_lose_little():
         assert coarse.missing >= fine.missing - 1e-6
         assert coarse.model.program.num_columns <= fine.model.program.num_columns
     assert Solving().attempt(network_, exact.horizon, coarse=True).is_complete
+
+
+@pytest.mark.parametrize("coarse", [False, True])
+def test_programs_that_take_too_long_to_build_are_not_begun(coarse):
+    """A time limit ends the search before a program of which nothing would come in time."""
+    _, _, network_ = torus_network("5us")
+    begun = []
+    solving = Solving(remaining=lambda: 0.0, news=begun.append)
+    answer = least_horizon(network_, low=1000 if coarse else 1, solving=solving)
+    assert (answer.status, answer.trial, begun) == (SolverStatus.TIME_LIMIT, None, [])
+
+
+@pytest.mark.parametrize("alpha", ["0", "100us"])
+def test_slots_are_counted_without_laying_them(alpha):
+    """There are never more than that; latencies of many epochs need many fine ones."""
+    problem = Problem(
+        topology=Topology.parse(f"star:gpus=3,alpha={alpha}"),
+        demand=Demand.collective("alltoall", size="9MB"),
+    )
+    network_ = fluid_network(problem, TimeGrid(problem=problem, epoch=MICROSECOND))
+    for horizon in (300, 1000, 5000):
+        assert Clock.of(network_, horizon, coarse=True).num_slots <= most_slots(network_, horizon)
 
 
 def test_a_saturated_link_refutes_by_its_own_price():

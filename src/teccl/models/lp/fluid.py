@@ -61,6 +61,17 @@ def coarse_slots(horizon: int, fine: int) -> IntArray:
     return np.cumsum([0, *side, *inner, *side[::-1]], dtype=np.int64)
 
 
+def most_slots(network: FluidNetwork, horizon: int) -> int:
+    """Return how many coarse slots a horizon has at most, without laying them."""
+    return 2 * _fine_slots(network) + LONGEST_SLOT * max(1, horizon.bit_length())
+
+
+def _fine_slots(network: FluidNetwork) -> int:
+    """Slots of one epoch at either end: as many as the longest way through a switch takes."""
+    assert network.shift is not None
+    return FINE_SLOTS + int((network.shift + network.delay).max(initial=0))
+
+
 def unit_slots(horizon: int) -> IntArray:
     """Bounds of slots of one epoch each."""
     return np.arange(horizon + 1)
@@ -93,7 +104,7 @@ class Clock:
         """Lay slots over a horizon; one epoch each unless longer ones are wanted and possible."""
         shift = network.shift
         if coarse and shift is not None:
-            bounds = coarse_slots(horizon, FINE_SLOTS + int((shift + network.delay).max(initial=0)))
+            bounds = coarse_slots(horizon, _fine_slots(network))
         else:
             bounds, shift = unit_slots(horizon), np.zeros(len(network), dtype=np.int64)
         lags = np.unique(np.concatenate([[0], shift, shift + network.delay]))

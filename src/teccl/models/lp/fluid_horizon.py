@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from teccl.errors import MethodError, SolverError
-from teccl.models.lp.fluid import FluidModel
+from teccl.models.lp.fluid import FluidModel, most_slots
 from teccl.models.lp.fluid_network import FluidNetwork
 from teccl.models.lp.fluid_proof import refutes
 from teccl.problem import Problem, SwitchMode
@@ -15,12 +15,17 @@ from teccl.solvers import LinearMethod, Solution, SolverOptions, SolverStatus, s
 from teccl.timegrid import TimeGrid
 from teccl.units import PICOSECONDS
 
+# Seconds that a solver has at least, to say how far it came.
+LEAST_TIME_S = 0.1
 # Chunks that may be missing for a solution to count as complete: a solver's rounding.
 COMPLETE = 1e-6
 # Columns beyond which longer slots are tried before slots of one epoch.
 FINE_COLUMNS = 30_000
 # Columns of the largest program that is built.
 MAX_COLUMNS = 20_000_000
+# Columns, possible or not, that are gone through in a second at most: a program that takes longer
+# than a time limit leaves is not begun.
+COLUMNS_PER_SECOND = 3_000_000
 # Columns beyond which a first-order method takes the place of the simplex method.
 SIMPLEX_COLUMNS = 400_000
 # A horizon that is short by a fraction of the demand is lengthened at most by this factor at once.
@@ -88,7 +93,12 @@ class Solving:
 
     def attempt(self, network: FluidNetwork, horizon: int, *, coarse: bool) -> Trial:
         """Solve the program of one horizon."""
-        _check_size(network, horizon, coarse=coarse)
+        columns = _most_columns(network, horizon, coarse=coarse)
+        if columns > MAX_COLUMNS:
+            raise MethodError(
+                f"the linear program would have about {columns} columns; use longer epochs "
+                "(--epoch slowest or --epoch-multiplier 4), or --method auto"
+            )
         model = FluidModel.build(network, horizon, coarse=coarse)
         solution = self.solve(model)
         missing = math.inf if solution.values is None else model.missing(solution.values)
@@ -97,14 +107,21 @@ class Solving:
         self.news(f"{horizon} epochs, {columns} columns: {solution.status.value}, {what}")
         return Trial(horizon=horizon, model=model, solution=solution, missing=missing)
 
+    def is_too_late(self, network: FluidNetwork, horizon: int, *, coarse: bool) -> bool:
+        """Whether building a program takes longer than there is time."""
+        left = self.remaining()
+        columns = _most_columns(network, horizon, coarse=coarse)
+        return left is not None and min(columns, MAX_COLUMNS) > left * COLUMNS_PER_SECOND
+
     def solve(self, model: FluidModel) -> Solution:
         """Solve a program with the algorithm that suits its size."""
         method = self.method
         if method is LinearMethod.AUTO:
             is_large = model.program.num_columns > SIMPLEX_COLUMNS
             method = LinearMethod.PDLP if is_large else LinearMethod.SIMPLEX
+        left = self.remaining()
         options = SolverOptions(
-            time_limit=self.remaining(),
+            time_limit=None if left is None else max(LEAST_TIME_S, left),
             seed=self.seed,
             threads=self.threads,
             method=method if self.solver == "highs" else LinearMethod.AUTO,
@@ -175,6 +192,8 @@ class _Bisection:
         """Close in from both sides; return why it stopped early, None if it did not."""
         guess = low
         while self.best is None or (low < self.best.horizon and not self.is_good):
+            if self.solving.is_too_late(self.network, guess, coarse=coarse):
+                return SolverStatus.TIME_LIMIT
             trial = self.solving.attempt(self.network, guess, coarse=coarse)
             if trial.solution.status is not SolverStatus.OPTIMAL:
                 return trial.solution.status
@@ -193,6 +212,8 @@ class _Bisection:
         while not self.is_good:
             wanted = self.high if self.best is None else self.best.horizon - 1
             assert wanted is not None
+            if self.solving.is_too_late(self.network, wanted, coarse=False):
+                return SolverStatus.TIME_LIMIT
             trial = self.solving.attempt(self.network, wanted, coarse=False)
             if trial.solution.status is not SolverStatus.OPTIMAL:
                 return trial.solution.status
@@ -223,15 +244,10 @@ def _num_columns(network: FluidNetwork, horizon: int) -> int:
     return len(network.demand) * (len(network) + network.num_nodes) * horizon
 
 
-def _check_size(network: FluidNetwork, horizon: int, *, coarse: bool) -> None:
-    """Refuse programs that do not fit the memory, before they are built."""
-    slots = horizon if not coarse else 8 * max(1, horizon.bit_length())
-    columns = _num_columns(network, slots)
-    if columns > MAX_COLUMNS:
-        raise MethodError(
-            f"the linear program would have about {columns} columns; "
-            "use longer epochs (--epoch slowest or --epoch-multiplier 4), or --method auto"
-        )
+def _most_columns(network: FluidNetwork, horizon: int, *, coarse: bool) -> int:
+    """Return how many columns a program has about, before it is built."""
+    slots = horizon if not coarse else min(horizon, most_slots(network, horizon))
+    return _num_columns(network, slots)
 
 
 def fluid_bound(problem: Problem, grid: TimeGrid) -> tuple[int, str]:

@@ -78,22 +78,27 @@ def shortest(network: FluidNetwork, lengths: IntArray) -> IntArray:
     # Arcs that take no epoch lead into switches: as many passes as there may be in a row.
     instant = network.delay == 0
     passes = 1 + int(network.is_switch[network.dst[instant]].any()) * int(network.is_switch.sum())
-    stages = [np.flatnonzero(instant)] * (passes - 1) + [np.flatnonzero(~instant)]
+    stages = [_by_delay(network, np.flatnonzero(instant))] * (passes - 1)
+    stages.append(_by_delay(network, np.flatnonzero(~instant)))
     for k in range(horizon):
-        for arcs in stages:
-            usable = arcs[k + network.delay[arcs] <= horizon]
-            _relax(network, usable, reached, cost[:, k], epoch=k)
+        for groups in stages:
+            for delay, arcs in groups:
+                if k + delay <= horizon:
+                    _relax(network, arcs, reached[k], reached[k + delay], cost[arcs, k])
         kept = np.minimum(reached[k + 1], reached[k])
         reached[k + 1][:, waits] = kept[:, waits]
     return reached[horizon]
 
 
+def _by_delay(network: FluidNetwork, arcs: IntArray) -> list[tuple[int, IntArray]]:
+    """Arcs that take equally many epochs together."""
+    delay = network.delay[arcs]
+    return [(value, arcs[delay == value]) for value in np.unique(delay).tolist()]
+
+
 def _relax(
-    network: FluidNetwork, arcs: IntArray, reached: IntArray, cost: IntArray, *, epoch: int
+    network: FluidNetwork, arcs: IntArray, now: IntArray, then: IntArray, cost: IntArray
 ) -> None:
     """Let everything that is somewhere in an epoch start on some arcs."""
-    for delay in np.unique(network.delay[arcs]):
-        same = arcs[network.delay[arcs] == delay]
-        value = np.minimum(reached[epoch][:, network.src[same]] + cost[same], FAR)
-        then = reached[epoch + delay]
-        np.minimum.at(then.T, network.dst[same], value.T)
+    value = np.minimum(now[:, network.src[arcs]] + cost, FAR)
+    np.minimum.at(then.T, network.dst[arcs], value.T)

@@ -88,7 +88,7 @@ def _solving(search: Search) -> Solving:
 
     def remaining() -> float | None:
         limit = request.time_limit_s
-        return None if limit is None else max(0.1, limit - search.elapsed_s)
+        return None if limit is None else limit - search.elapsed_s
 
     return Solving(
         solver=request.solver.value,
