@@ -55,13 +55,18 @@ class Wire:
         return up(self.alpha * PICO)
 
     @property
+    def overhead_ps(self) -> int:
+        """Overhead of a transfer in whole picoseconds."""
+        return up(self.overhead * PICO)
+
+    @property
     def rate(self) -> Fraction:
         """Rate at the start."""
         return self.steps[0][1]
 
     def busy_ps(self, size: Fraction, start_ps: int) -> int:
         """Picoseconds for which `size` bytes keep it busy from `start_ps` on."""
-        now, left = Fraction(start_ps, PICO) + self.overhead, size
+        now, left = Fraction(start_ps + self.overhead_ps, PICO), size
         for i, (_, rate) in enumerate(self.steps):
             until = self.steps[i + 1][0] if i + 1 < len(self.steps) else None
             if until is not None and until <= now:

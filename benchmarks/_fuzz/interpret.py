@@ -48,12 +48,12 @@ class _Timed:
     def _lengths(self, hops: list[Hop]) -> None:
         wires, chunks = self.document.wires, self.document.chunks
         slowest = min(wires[hop.link].rate for hop in hops)
-        overhead = max(wires[hop.link].overhead for hop in hops)
+        overhead = max(wires[hop.link].overhead_ps for hop in hops)
         for hop in hops:
             wire, size = wires[hop.link], chunks[hop.chunk].size
             if self.is_circuit and len(hops) > 1:
                 self.rate[hop] = slowest
-                busy = up((overhead + size / slowest) * PICO)
+                busy = overhead + up(size / slowest * PICO)
             else:
                 self.rate[hop] = wire.rate
                 busy = wire.busy_ps(size, hop.start)

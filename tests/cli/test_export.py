@@ -60,6 +60,7 @@ def test_verify_names_what_is_wrong(schedule, tmp_path):
         ("export", "{schedule}", "--to", "nccl"),
         ("export", "{schedule}", "--to", "msccl", "-o", "out.txt"),
         ("export", "{schedule}", "--to", "msccl", "--channels", "99"),
+        ("export", "{schedule}", "--to", "rccl", "--instances", "32"),
         ("export", "{schedule}", "--to", "msccl", "--min-bytes", "many"),
         ("export", "missing.json", "--to", "msccl"),
         ("verify", "{schedule}", "--runtime", "msccl"),

@@ -111,7 +111,9 @@ def _joined(blocks: list[MadeBlock], limits: Limits, room: int) -> tuple[list[Ma
             continue
         pairs = _pairs(blocks, numbers, limits)[:excess]
         if len(pairs) < excess:
-            raise TooManyBlocks(rank, len(numbers) - len(pairs), limits)
+            # Blocks for which no room is left are needed, too.
+            others = limits.blocks - room
+            raise TooManyBlocks(rank, len(numbers) - len(pairs) + others, limits)
         partner |= {receiving: sending for sending, receiving in pairs}
     kept = [number for number in range(len(blocks)) if number not in partner]
     new = np.zeros(len(blocks), dtype=np.int64)

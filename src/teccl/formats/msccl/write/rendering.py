@@ -180,10 +180,17 @@ def _command(built: Built, sizes: ServedSizes) -> str:
     return " ".join(str(word) for word in words)
 
 
-def _refusal(schedule: Schedule, limits: Limits, wishes: Wishes, reason: str) -> ExportRefused:
-    """Name the limit and what would help."""
-    if wishes.channels is not None or wishes.instances > 1:
-        return ExportRefused(f"{reason}; leave --channels and --instances to teccl")
+def _refusal(
+    schedule: Schedule, limits: Limits, wishes: Wishes, reason: str
+) -> ExportError | ExportRefused:
+    """Name the limit and what would help; options of the user's that do not fit are bad input."""
+    if wishes.instances > 1:
+        return ExportError(
+            f"{wishes.instances} instances share the limits: in each, {reason}; "
+            "give fewer --instances"
+        )
+    if wishes.channels is not None:
+        return ExportError(f"with {wishes.channels} channels {reason}; leave --channels to teccl")
     if schedule.sums is not None:
         return ExportRefused(f"{reason}; solve with fewer chunks (--max-chunks)")
     chunks = _fitting_chunks(schedule, limits, wishes)
