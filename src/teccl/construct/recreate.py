@@ -22,8 +22,8 @@ MOST_REMOVED = 10
 EXPONENT = 40.0
 # Temperatures at the start and at the end, in parts of the finish.
 HEATS = (3e-3, 3e-5)
-# Elementary steps, some tenths of a second, after which compiled code asks whether to go on.
-SLICE = 25 * MILLION
+# Elementary steps, one to two tenths of a second, after which compiled code asks whether to go on.
+SLICE = 5 * MILLION
 
 
 def _never() -> bool:
