@@ -15,6 +15,7 @@ GIVEN: dict[str, Any] = {
     "objective": "paper",
     "warm_start": False,
     "solver": "cpsat",
+    "threads": 2,
     "from_schedule": None,
 }
 

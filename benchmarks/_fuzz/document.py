@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -118,6 +119,9 @@ class Document:
     chunks: tuple[Chunk, ...]
     hops: tuple[Hop, ...]
     ready_ps: dict[tuple[int, int], int]
+    # Hops by chunk and the node that they lead to, or come from.
+    into: dict[tuple[int, int], list[Hop]]
+    out_of: dict[tuple[int, int], list[Hop]]
 
     @property
     def options(self) -> dict[str, Any]:
@@ -134,15 +138,23 @@ def read(path: Path) -> Document:
     kinds = tuple(node.get("kind") == "switch" for node in network["nodes"])
     gpus = tuple(i for i, is_switch in enumerate(kinds) if not is_switch)
     shared = {name: quantity(rate) for name, rate in network.get("shared", {}).items()}
+    wires = tuple(w for link in network["links"] for w in _wires(link, names, gpus, shared))
+    hops = tuple(_hops(content["sends"]))
+    into, out_of = defaultdict(list), defaultdict(list)
+    for hop in hops:
+        into[hop.chunk, wires[hop.link].dst].append(hop)
+        out_of[hop.chunk, wires[hop.link].src].append(hop)
     return Document(
         content=content,
         is_switch=kinds,
         reduces=tuple(bool(node.get("reduce")) for node in network["nodes"]),
         gpus=gpus,
-        wires=tuple(w for link in network["links"] for w in _wires(link, names, gpus, shared)),
+        wires=wires,
         shared=shared,
         chunks=tuple(_chunks(content["chunks"])),
-        hops=tuple(_hops(content["sends"])),
+        hops=hops,
+        into=into,
+        out_of=out_of,
         ready_ps={
             (t, gpus[int(rank)]): up(quantity(time) * PICO)
             for t, tenant in enumerate(_tenants(content["demand"]))

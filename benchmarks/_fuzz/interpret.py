@@ -1,5 +1,6 @@
 """Interprets a schedule file: carries out its sends by the documents and names what breaks."""
 
+import heapq
 from collections import defaultdict
 from collections.abc import Iterator
 from fractions import Fraction
@@ -112,18 +113,30 @@ def _overlaps(document: Document, timed: _Timed) -> Iterator[str]:
         capacity = document.shared[str(resource)] if is_shared else None
         hops.sort(key=lambda hop: hop.start)
         if document.options["transit"] == "cut-through":
-            for hop in hops:
-                load = sum(
-                    timed.rate[other]
-                    for other in hops
-                    if other.start <= hop.start < timed.free[other]
-                )
-                if load > (capacity or document.wires[hop.link].rate):
-                    yield f"{hop} overloads {resource!r}"
+            yield from _overloads(document, timed, hops, capacity)
         else:
             for first, second in pairwise(hops):
                 if timed.free[first] > second.start:
                     yield f"{first} and {second} overlap on {resource!r}"
+
+
+def _overloads(
+    document: Document, timed: _Timed, hops: list[Hop], capacity: Fraction | None
+) -> Iterator[str]:
+    """Name circuits at whose start the rates on one link or capacity are more than it has."""
+    # Of a link or capacity, circuits that have not ended yet, by their end.
+    busy: list[tuple[int, int, Fraction]] = []
+    load = Fraction(0)
+    for number, hop in enumerate(hops):
+        while busy and busy[0][0] <= hop.start:
+            load -= heapq.heappop(busy)[2]
+        if timed.free[hop] > hop.start:
+            load += timed.rate[hop]
+            heapq.heappush(busy, (timed.free[hop], number, timed.rate[hop]))
+        # Whoever begins at this instant counts, whichever stands first.
+        is_last = number + 1 == len(hops) or hops[number + 1].start > hop.start
+        if is_last and load > (capacity or document.wires[hop.link].rate):
+            yield f"{hop} overloads {document.wires[hop.link]}"
 
 
 def _waiting(document: Document, timed: _Timed) -> Iterator[str]:
@@ -153,11 +166,11 @@ def _waiting(document: Document, timed: _Timed) -> Iterator[str]:
 
 
 def _into(document: Document, chunk: int, node: int) -> list[Hop]:
-    return [h for h in document.hops if h.chunk == chunk and document.wires[h.link].dst == node]
+    return document.into.get((chunk, node), [])
 
 
 def _out_of(document: Document, chunk: int, node: int) -> list[Hop]:
-    return [h for h in document.hops if h.chunk == chunk and document.wires[h.link].src == node]
+    return document.out_of.get((chunk, node), [])
 
 
 def _copies(document: Document, timed: _Timed) -> Iterator[str]:

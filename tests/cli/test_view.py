@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import typer
 from tests.cli.helpers import assert_refused, run
 
 
@@ -27,6 +28,16 @@ def test_a_page_is_written_beside(folder):
     assert "allgather on ring" in Path("ring.html").read_text()
     assert run("view", "paths.json.gz", "--quiet").out == ""
     assert Path("paths.html").exists()
+
+
+def test_the_page_is_opened_where_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With --open the browser gets the page's address, and without it nothing."""
+    opened: list[str] = []
+    monkeypatch.setattr(typer, "launch", opened.append)
+    assert run("view", "ring.json").code == 0
+    assert opened == []
+    assert run("view", "ring.json", "--open").code == 0
+    assert opened == [Path("ring.html").resolve().as_uri()]
 
 
 def test_solve_time_comes_from_the_result():

@@ -3,8 +3,17 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from teccl.cli.errors import UsageError, report
-from teccl.cli.options import JsonOption, QuietOption, check_output, option, output_option
+from teccl.cli.options import (
+    JsonOption,
+    QuietOption,
+    check_output,
+    option,
+    output_option,
+    refuse_given,
+)
 from teccl.cli.run import (
     BACKENDS,
     BackendOption,
@@ -22,12 +31,15 @@ if TYPE_CHECKING:
 _MEASURE = "Measure"
 _LOGS = "Logs of nccl-tests"
 TOPOLOGY_SUFFIXES = (".yaml", ".yml", ".json")
+# Parameters that mean nothing to logs.
+_MEASURING = ("backend", "sizes", "repeat", "groups", "timeout", "emulate", "time_scale")
 # Links that a person still reads; --json has all of them.
 MAX_ROWS = 20
 MAX_SIZE = 2**30
 
 
 def calibrate(
+    context: typer.Context,
     *,
     backend: BackendOption = "mpi",
     ranks: Annotated[
@@ -70,8 +82,10 @@ def calibrate(
     number = None if ranks is None else read_count(ranks, "ranks", low=2)
     found: Calibration | None
     if log:
+        refuse_given(context, _MEASURING, "is for measurements, and --log reads those of others")
         found = _from_logs(log, collective, number)
     else:
+        refuse_given(context, ("collective",), "is that of a log; add --log")
         found = _from_ranks(
             read_name(backend, BACKENDS, "backend"),
             ranks=number,

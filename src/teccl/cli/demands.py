@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from teccl.cli.errors import UsageError
 from teccl.cli.groups import new_group
 from teccl.cli.options import (
     JsonOption,
@@ -87,6 +88,8 @@ def moe(
 
     if experts is None or top_k is None:
         raise DemandError("a trace needs --experts and --top-k; give both")
+    if result_bytes is not None and combine is None:
+        raise UsageError("--result-bytes are those of the combine; add --combine FILE")
     paths = [check_output(name) for name in (output, combine)]
     check_outputs(*paths)
     node = _nodes(topology, ranks, per_node)

@@ -58,6 +58,8 @@ def expect(
     from teccl.studies.sizes import read_sizes
     from teccl.synthesis.request import read_topology, read_whole
 
+    if no_schedule and effort is not None:
+        raise UsageError("--effort is for schedules, which --no-schedule leaves out; drop one")
     network = read_topology(topology, (), (), overhead)
     found = find(
         network,

@@ -83,8 +83,9 @@ def simulate(
         bool, option("--rounds", "", _ROUNDS, "Also replay it in rounds of grouped sends.")
     ] = False,
     round_overhead: Annotated[
-        str, option("--round-overhead", "DURATION", _ROUNDS, "What beginning a round takes (0s).")
-    ] = "0s",
+        str | None,
+        option("--round-overhead", "DURATION", _ROUNDS, "What beginning a round takes (0s)."),
+    ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -97,6 +98,8 @@ def simulate(
     from teccl.verification import verify as find_violations
 
     path = check_output(output)
+    if round_overhead is not None and not rounds:
+        raise UsageError("--round-overhead is what a round takes; add --rounds")
     if is_orbit_file(Path(file)):
         if rounds:
             raise UsageError("--rounds is for files that list all sends; drop it")
@@ -105,7 +108,7 @@ def simulate(
     schedule = Schedule.load(file)
     fail_if(find_violations(schedule), file)
     replay = replay_of(schedule)
-    cost = _round_cost(schedule, round_overhead) if rounds else None
+    cost = _round_cost(schedule, round_overhead or "0s") if rounds else None
     if path is not None:
         replay.schedule.save(path)
     if as_json:

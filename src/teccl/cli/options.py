@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from teccl.cli.errors import UsageError
+from teccl.cli.errors import UsageError, print_error
 
 SCHEDULE_SUFFIXES = (".json", ".json.gz")
 # The library knows these too; they stand here so that help and completion need not load it.
@@ -166,6 +166,22 @@ JsonOption = Annotated[bool, flag("--json", help_text="Print one JSON object.")]
 QuietOption = Annotated[bool, flag("--quiet", "-q", help_text="Print no table and no progress.")]
 
 
+def refuse_given(context: typer.Context, names: tuple[str, ...], reason: str) -> None:
+    """Refuse options that the command line names though they mean nothing beside the others.
+
+    Parameters
+    ----------
+    names
+        Parameters of the command's function.
+    reason
+        Why there is no use for them, and what to do instead of dropping them.
+    """
+    for parameter in context.command.params:
+        source = context.get_parameter_source(parameter.name or "")
+        if parameter.name in names and source is not None and source.name == "COMMANDLINE":
+            raise UsageError(f"{max(parameter.opts, key=len)} {reason}; drop it")
+
+
 def check_outputs(*paths: Path | None) -> None:
     """Refuse to write two things into one file."""
     given = [path.resolve() for path in paths if path is not None]
@@ -191,4 +207,6 @@ def check_output(path: str | None, suffixes: tuple[str, ...] = SCHEDULE_SUFFIXES
         raise UsageError(f"output file {path!r} is a folder; give the name of a file")
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"output file {path!r}: folder {str(folder)!r} cannot be written")
+    if folder != target.parent:
+        print_error(f"folder {str(target.parent)!r} is new and will be made", label="note")
     return target

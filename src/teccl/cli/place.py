@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from teccl.cli.errors import UsageError
 from teccl.cli.options import (
     JsonOption,
     QuietOption,
@@ -44,8 +45,8 @@ def place(
         str | None, option("--work", "N", _GROUPS, "Work on each measured schedule (100000).")
     ] = None,
     to: Annotated[
-        str, choice("--to", _FORMATS, "Output", "Format of the rank file (mpirun)")
-    ] = "mpirun",
+        str | None, choice("--to", _FORMATS, "Output", "Format of the rank file (mpirun)")
+    ] = None,
     output: Annotated[str | None, path_option("-o", "FILE", "Write the rank file there.")] = None,
     demand_out: Annotated[
         str | None,
@@ -68,8 +69,11 @@ def place(
 
     if groups is None:
         raise DemandError("no groups given; add for example --groups tp=8,dp=16")
-    if to not in FORMATS:
-        raise DemandError(f"unknown rank file {to[:40]!r}{did_you_mean(to, FORMATS)}")
+    if to is not None and output is None:
+        raise UsageError("--to is the format of a rank file; add -o FILE")
+    kind = to or "mpirun"
+    if kind not in FORMATS:
+        raise DemandError(f"unknown rank file {kind[:40]!r}{did_you_mean(kind, FORMATS)}")
     file = check_output(output, ("",))
     demand_file = check_output(demand_out)
     check_outputs(file, demand_file)
@@ -80,7 +84,7 @@ def place(
         demand=further,
         work=read_whole(work or 100_000, "work", low=0),
     )
-    text = None if file is None else FORMATS[to](found)
+    text = None if file is None else FORMATS[kind](found)
     joint = None if demand_file is None else joint_demand(found, demand=further)
     if file is not None and text is not None:
         write_atomically(file, text, DemandError)

@@ -3,23 +3,28 @@
 import numba as nb
 import numpy as np
 
+# Slots of a link beyond which they are made longer than a transfer: so many stay nearly all free.
+_MOST_SLOTS = 1 << 20
+
 
 @nb.njit(cache=True)
-def _nearest_free_slot(taken, hold, wish, backward, period):
+def _nearest_free_slot(taken, width, wish, backward, period):
     """Time of the free slot that waits least after a wish (before it, when going backward).
 
-    A link's period holds `len(taken)` slots of one hold each; the rest of the period is idle.
+    A link's period holds `len(taken)` slots of one width; the rest of the period is idle.
     """
     count = len(taken)
-    best, best_wait = np.int64(-1), period
-    for j in range(count):
+    phase = wish % period
+    j = min(phase // width, count - 1) if backward else -(-phase // width)
+    for _ in range(count):
+        j %= count
         if not taken[j]:
-            phase = j * hold
-            wait = (wish - phase) % period if backward else (phase - wish) % period
-            if wait < best_wait:
-                best, best_wait = np.int64(j), wait
-    taken[best] = True
-    return wish - best_wait if backward else wish + best_wait
+            break
+        j += -1 if backward else 1
+    taken[j] = True
+    if backward:
+        return wish - (phase - j * width) % period
+    return wish + (j * width - phase) % period
 
 
 @nb.njit(cache=True, nogil=True)
@@ -45,8 +50,10 @@ def modulo_times(
     `sequence` lists tasks after the neighbours they look at; `root_time` is for those with none.
     """
     count = np.zeros(num_links, dtype=np.int64)
+    width = np.ones(num_links, dtype=np.int64)
     for t in range(len(link)):
-        count[link[t]] = period // hold[t]
+        width[link[t]] = max(hold[t], period // _MOST_SLOTS)
+        count[link[t]] = period // width[link[t]]
     base = np.zeros(num_links + 1, dtype=np.int64)
     base[1:] = np.cumsum(count)
     taken = np.zeros(base[-1], dtype=np.bool_)
@@ -66,5 +73,5 @@ def modulo_times(
                     wish = max(wish, limit) if known else limit
                     known = True
         slots = taken[base[link[t]] : base[link[t] + 1]]
-        time[t] = _nearest_free_slot(slots, hold[t], wish, backward[t], period)
+        time[t] = _nearest_free_slot(slots, width[link[t]], wish, backward[t], period)
     return time

@@ -28,6 +28,7 @@ OBEYED_BY: dict[str, tuple[str, ...]] = {
     "objective": ("milp", "lp"),
     "warm_start": ("auto", "milp", "astar"),
     "solver": GRID_METHODS,
+    "threads": ("auto", *GRID_METHODS),
     "from_schedule": ("auto", "milp"),
 }
 _FLAGS = {"warm_start": "--no-warm-start", "from_schedule": "--from"}
