@@ -2,7 +2,7 @@
 
 from teccl.synthesis.portfolio import Strategy
 from teccl.synthesis.strategies.baselines import Baselines
-from teccl.synthesis.strategies.closing import Closing
+from teccl.synthesis.strategies.closing import ExactOffGrid
 from teccl.synthesis.strategies.construction import Construction
 from teccl.synthesis.strategies.exact import ExactOnGrid
 from teccl.synthesis.strategies.exchange import Exchange
@@ -36,7 +36,7 @@ PORTFOLIO: list[Strategy] = [
     Periods(),
     Polish(),
     Staged(is_promising=False),
-    Closing(),
+    ExactOffGrid(),
     Improvement(),
     ExactOnGrid(),
 ]

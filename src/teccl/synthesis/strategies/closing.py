@@ -13,7 +13,7 @@ from teccl.synthesis.search import Search
 CLOSING_WORK = {Effort.QUICK: 0.0, Effort.NORMAL: 10.0, Effort.THOROUGH: 600.0}
 
 
-class Closing:
+class ExactOffGrid:
     """Hands transfers on routes, with their order on links, to CP-SAT."""
 
     name = "closing"
