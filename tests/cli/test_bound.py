@@ -13,6 +13,7 @@ from tests.cli.helpers import assert_refused, run
 import teccl
 from teccl.bounds import summarise
 from teccl.bounds.report import Scope, report
+from teccl.cli import bound
 from teccl.demand import Demand
 from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
@@ -124,7 +125,7 @@ def test_table_marks_the_winner() -> None:
 
 def test_long_tables_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """A table stops at a screenful and says how many bounds there are."""
-    monkeypatch.setattr("teccl.cli.bound.MAX_ROWS", 2)
+    monkeypatch.setattr(bound, "MAX_ROWS", 2)
     outcome = run("bound", "dgx2", "allgather", "--size", "1MB")
     assert "more (--json lists them)" in outcome.out
 

@@ -159,10 +159,10 @@ def test_random_fabrics_verify(seed: int) -> None:
     """Trees across any fabric are correct, or there are none."""
     instance = random_fabric(seed)
     if instance is None:
-        return
+        pytest.skip("the fabric drawn is cut, or its rates change")
     plan = plan_across(instance, target=1e6, seed=seed)
     if plan is None:
-        return
+        pytest.skip("no trees can be laid across this fabric")
     verified(instance, scheduled(instance, plan))
 
 
@@ -171,10 +171,10 @@ def test_few_branches_verify(seed: int) -> None:
     """So are trees with few branches."""
     instance = random_fabric(seed)
     if instance is None:
-        return
+        pytest.skip("the fabric drawn is cut, or its rates change")
     plan = plan_across(instance, target=1e6, seed=seed, patience=0.0)
     if plan is None:
-        return
+        pytest.skip("no trees can be laid across this fabric")
     verified(instance, scheduled(instance, plan))
 
 

@@ -47,10 +47,10 @@ def test_random_fabrics_keep_resources_and_waits(seed: int) -> None:
     """So on any fabric across whose switches trees can be laid."""
     instance = random_fabric(seed)
     if instance is None or instance.slots.max() > 1:
-        return
+        pytest.skip("the fabric drawn is cut, its rates change or links have slots")
     plan = plan_across(instance, target=1e6, seed=seed)
     if plan is None:
-        return
+        pytest.skip("no trees can be laid across this fabric")
     tasks = tasks_of_plan(instance, plan)
     order = precedence(instance, tasks)
     key = np.random.default_rng(seed).permutation(len(tasks))

@@ -45,13 +45,21 @@ def test_the_documentation_shows_commands() -> None:
     assert {"README.md", "cli.md", "files.md"} <= {page.name for page in pages_with_commands()}
 
 
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One store of results for all pages, several of which study the same requests."""
+    return tmp_path_factory.mktemp("store") / "studies.sqlite"
+
+
 @pytest.mark.parametrize("page", pages_with_commands(), ids=lambda page: page.name)
-def test_commands_work(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_work(
+    page: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The commands of a page succeed one after the other in an empty folder."""
     if any(step.file is None and "--backend torch" in step.text for step in steps(page)):
         pytest.importorskip("torch", reason="torch is not installed; pip install torch==2.13.0+cpu")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TECCL_STORE", str(tmp_path / "studies.sqlite"))
+    monkeypatch.setenv("TECCL_STORE", str(store))
     for step in steps(page):
         if step.file is not None:
             Path(step.file).write_text(step.text, encoding="utf-8")

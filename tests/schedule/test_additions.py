@@ -10,7 +10,7 @@ from tests.verification.partial import exchange, one_shot
 
 from teccl import Demand, Problem, Schedule, Topology
 from teccl.errors import ScheduleError
-from teccl.schedule import sum_array
+from teccl.schedule import schedule_files, sum_array
 from teccl.schedule.schedule_files import schedule_from_dict, schedule_to_dict
 from teccl.timegrid import TimeGrid
 
@@ -71,7 +71,7 @@ def test_files_fit_their_schema(schedule):
 
 def test_long_files_list_columns(schedule, monkeypatch):
     """Many sends are listed by column, with what they carry."""
-    monkeypatch.setattr("teccl.schedule.schedule_files.MAX_ROWS", 3)
+    monkeypatch.setattr(schedule_files, "MAX_ROWS", 3)
     document = schedule_to_dict(schedule)
     assert_fits("schedule", document)
     again = schedule_from_dict(document)

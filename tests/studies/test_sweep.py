@@ -60,8 +60,9 @@ def test_replay_for_another_size_is_exact(here):
 
 def test_ranges_cover_all_sizes_once(here):
     """Ranges follow each other without gap, each with the better schedule at its ends."""
-    found = sweep("dgx1", "allreduce", sizes="1KB:256MB", factor=64, methods="auto", place=here)
+    found = sweep("dgx1", "allgather", sizes="1KB,1MB", methods="auto", place=here)
     ranges = size_ranges(found.results)
+    assert len(ranges) > 1
     assert ranges[0].min_bytes == 0
     for one, other in pairwise(ranges):
         assert one.max_bytes == other.min_bytes

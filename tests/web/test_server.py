@@ -289,11 +289,10 @@ def test_nothing_stays_behind(tmp_path) -> None:
     assert children
     assert list(tmp_path.iterdir()) == []
     # The last helper of Python's multiprocessing leaves when it sees that nobody needs it.
-    for _ in range(100):
-        if not any(is_running(pid) for pid in children):
-            return
+    end = time.monotonic() + 5
+    while any(is_running(pid) for pid in children) and time.monotonic() < end:
         time.sleep(0.05)
-    raise AssertionError([pid for pid in children if is_running(pid)])
+    assert [pid for pid in children if is_running(pid)] == []
 
 
 def child_processes(pid: int) -> list[int]:

@@ -11,6 +11,7 @@ import teccl
 from teccl.errors import ExportRefused
 from teccl.formats.msccl.prove import prove_text
 from teccl.formats.msccl.write.limits import RCCL
+from teccl.formats.rccl import write
 from teccl.formats.writing import export
 
 TOPOLOGIES = (
@@ -77,7 +78,7 @@ def refused_then_fits(topology: str, collective: str, target: str, **options) ->
 def test_a_refusal_names_chunks_that_fit(monkeypatch):
     """A runtime that takes little gets programs of fewer chunks."""
     small = replace(RCCL, steps=10, blocks=12)
-    monkeypatch.setattr("teccl.formats.rccl.write.RCCL", small)
+    monkeypatch.setattr(write, "RCCL", small)
     refused_then_fits("dgx1", "allreduce", "rccl", chunks=32)
 
 
