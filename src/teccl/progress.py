@@ -54,10 +54,11 @@ class CancelToken:
     True
     """
 
-    __slots__ = ("_event", "patience_s")
+    __slots__ = ("_event", "_heard", "patience_s")
 
     def __init__(self, *, patience_s: float | None = None) -> None:
         self._event = threading.Event()
+        self._heard = False
         self.patience_s = patience_s
 
     def cancel(self) -> None:
@@ -67,4 +68,11 @@ class CancelToken:
     @property
     def is_cancelled(self) -> bool:
         """Whether the search was asked to stop."""
-        return self._event.is_set()
+        is_set = self._event.is_set()
+        self._heard |= is_set
+        return is_set
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether the search has asked, and so knows that it is to stop."""
+        return self._heard

@@ -1,42 +1,64 @@
 """Ctrl-C at any moment of commands that take long: each ends in order and leaves nothing behind."""
 
-import random
+import math
 import signal
-import subprocess
-import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
+from interrupts import COMMANDS, SOLVED, interrupted
+from tests.cli.helpers import run
 
-PROGRAM = [sys.executable, "-m", "teccl"]
-COMMANDS = [
-    ["solve", "ndv2:chassis=2", "alltoall", "--size", "64MB", "--effort", "thorough"],
-    ["solve", "torus:dims=8x8x8", "allgather", "--size", "1GB", "--effort", "thorough"],
-    ["solve", "torus:dims=8x8x8", "alltoall", "--size", "1GB"],
-    ["sweep", "ndv2:chassis=2", "allreduce", "--sizes", "1KB:1GB", "--no-store"],
-    ["compare", "ndv2:chassis=2", "allgather", "--size", "16MB", "--no-store"],
-    ["whatif", "dgx1", "allgather", "--size", "1MB", "--n-minus-1", "links", "--no-store"],
-]
+from teccl.cli.interrupt import stopping_on_interrupt
+from teccl.progress import CancelToken
+
+
+def test_what_nobody_hears_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Work that does not ask whether to go on is broken off."""
+    monkeypatch.setattr("teccl.cli.interrupt.UNHEARD_S", 0.01)
+
+    def work() -> None:
+        with stopping_on_interrupt(CancelToken()):
+            signal.raise_signal(signal.SIGINT)
+            time.sleep(30)
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+
+
+def test_a_search_that_hears_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has asked is left to hand out what there is."""
+    monkeypatch.setattr("teccl.cli.interrupt.UNHEARD_S", 0.01)
+    token = CancelToken()
+    with stopping_on_interrupt(token):
+        signal.raise_signal(signal.SIGINT)
+        assert token.is_cancelled
+        time.sleep(0.05)
+    assert signal.getsignal(signal.SIGALRM) is signal.SIG_DFL
+
+
+def test_threads_leave_signals_alone() -> None:
+    """Off the main thread no handler is installed."""
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    def work() -> None:
+        with stopping_on_interrupt(CancelToken()):
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [before]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(30))
-def test_interrupt_at_any_moment_of_any_command(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The code is 0 with something to show, 1 or 130 without, and there is no traceback."""
-    monkeypatch.chdir(tmp_path)
-    rng = random.Random(seed)
-    command = COMMANDS[seed % len(COMMANDS)]
-    with subprocess.Popen(
-        [*PROGRAM, *command, "--quiet"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        # Python's own start is not ours to judge.
-        time.sleep(3 + rng.random() * 20)
-        if process.poll() is None:
-            process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
-    assert process.returncode in (0, 1, 130), err
-    assert "Traceback" not in err
-    assert "internal error" not in err
+@pytest.mark.parametrize("ignored", [False, True])
+@pytest.mark.parametrize("number", range(len(COMMANDS)))
+def test_interrupts_leave_nothing_behind(number: int, ignored: bool, tmp_path: Path) -> None:
+    """Code 0 with something to show, 130 without; no process, no file, no traceback."""
+    if "schedule.json" in COMMANDS[number]:
+        assert run(*SOLVED, "-o", tmp_path / "schedule.json", "-q").code == 0
+    ending = interrupted(COMMANDS[number], 3 + 1.7 * number, tmp_path, ignored=ignored)
+    allowed = (0, -signal.SIGTERM) if ignored else (0, 130)
+    assert ending is None or ending.faults(allowed, limit_s=math.inf) == []

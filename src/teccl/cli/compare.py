@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from teccl.cli.errors import CommandFailed, ExitCode
 from teccl.cli.options import (
     ChunkToleranceOption,
     CollectiveArgument,
@@ -32,6 +31,7 @@ from teccl.cli.studying import (
     StoreOption,
     path_option,
     save_figure,
+    without_schedule,
     workplace,
 )
 
@@ -118,7 +118,7 @@ def compare(
     _print(found, as_json=as_json, quiet=quiet)
     if not found.results:
         note = next((c.note for c in found.competitors if c.note), "stopped")
-        raise CommandFailed(ExitCode.NO_SCHEDULE, f"no method has a schedule: {note}")
+        raise without_schedule(place, f"no method has a schedule: {note}")
 
 
 def _print(found: "Comparison", *, as_json: bool, quiet: bool) -> None:

@@ -162,14 +162,15 @@ def solve(
     token = CancelToken(patience_s=PATIENCE_S)
     # Ctrl-C that comes after the search must not lose its schedule: saving and printing, too,
     # are done under the handler.
-    with stopping_on_interrupt(token.cancel):
+    with stopping_on_interrupt(token):
         result = _run(topology, collective, given, token, quiet=quiet)
         if path is not None and result.schedule is not None:
             result.schedule.save(path)
         _print(result, path, as_json=as_json, quiet=quiet)
     if result.schedule is None:
         reason = f": {result.message}" if result.message else ""
-        raise CommandFailed(ExitCode.NO_SCHEDULE, f"no schedule, {result.status.value}{reason}")
+        code = ExitCode.INTERRUPTED if token.is_cancelled else ExitCode.NO_SCHEDULE
+        raise CommandFailed(code, f"no schedule, {result.status.value}{reason}")
 
 
 def _run(

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from teccl.cli.errors import UsageError
+from teccl.cli.errors import CommandFailed, ExitCode, UsageError
 from teccl.cli.options import flag, option
+from teccl.errors import InputError
 from teccl.progress import CancelToken
 
 if TYPE_CHECKING:
@@ -63,8 +64,8 @@ def workplace(
     if store is not None and no_store:
         raise UsageError("both --store and --no-store; give one of them")
     token = CancelToken(patience_s=PATIENCE_S)
-    with stopping_on_interrupt(token.cancel), _progress_bar(what, quiet=quiet) as on_outcome:
-        yield Workplace(
+    with stopping_on_interrupt(token), _progress_bar(what, quiet=quiet) as on_outcome:
+        place = Workplace(
             jobs=None if jobs is None else read_whole(jobs, "jobs", low=1, high=4096),
             dask=dask,
             mpi=True if mpi else None,
@@ -72,6 +73,19 @@ def workplace(
             on_outcome=on_outcome,
             cancel=token,
         )
+        try:
+            yield place
+        except InputError as reason:
+            if token.is_cancelled:
+                # What a study lacks then is no fault of what was given.
+                raise without_schedule(place, f"interrupted: {reason}") from None
+            raise
+
+
+def without_schedule(place: "Workplace", reason: str) -> CommandFailed:
+    """Return how a study ends that has nothing to show: because of Ctrl-C, or by itself."""
+    is_stopped = place.cancel is not None and place.cancel.is_cancelled
+    return CommandFailed(ExitCode.INTERRUPTED if is_stopped else ExitCode.NO_SCHEDULE, reason)
 
 
 @contextmanager
@@ -105,7 +119,6 @@ def save_figure(path: Path, draw: Callable[[], Any]) -> None:
     import io
 
     from teccl._files import write_atomically
-    from teccl.errors import InputError
 
     try:
         import matplotlib as mpl

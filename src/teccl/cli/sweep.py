@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from teccl.cli.errors import CommandFailed, ExitCode, UsageError
+from teccl.cli.errors import UsageError
 from teccl.cli.export import TARGET_NAMES
 from teccl.cli.options import (
     BufferOption,
@@ -34,6 +34,7 @@ from teccl.cli.studying import (
     TimeLimitOption,
     path_option,
     save_figure,
+    without_schedule,
     workplace,
 )
 
@@ -150,7 +151,7 @@ def sweep(
         emit(f"plan of {len(planned['ranges'])} ranges written to {plan}")
     if not any(result.schedule for result in found.results):
         reason = next((row.reason for row in found.rows if row.reason), "stopped")
-        raise CommandFailed(ExitCode.NO_SCHEDULE, f"no schedule for any size: {reason}")
+        raise without_schedule(place, f"no schedule for any size: {reason}")
 
 
 def _save(found: "Sweep", table: Any, figure: Any) -> None:

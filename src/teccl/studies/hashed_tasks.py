@@ -40,10 +40,16 @@ class Task:
     method: str = "auto"
     options: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
+    _keys: list[str] = field(default_factory=list, init=False, repr=False, compare=False)
 
     @property
     def key(self) -> str:
         """A hash of the problem, the options and the version of teccl."""
+        if not self._keys:
+            self._keys.append(self._hash())
+        return self._keys[0]
+
+    def _hash(self) -> str:
         document = {
             "version": __version__,
             "topology": topology_to_dict(self.topology),
