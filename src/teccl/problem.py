@@ -1,16 +1,16 @@
 """Problem: topology, demand and modelling options, frozen and validated; the table of chunks."""
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from teccl._ratios import Ratios
 from teccl.demand import MAX_CHUNKS, Block, Demand, Tenant
 from teccl.errors import ProblemError
 from teccl.topology import Topology
@@ -18,6 +18,7 @@ from teccl.units import MAX_SECONDS, PICOSECONDS, picoseconds
 
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
+_Key = TypeVar("_Key", bound=Hashable)
 
 # Products of so many bits are computed in machine integers, larger ones in Python's.
 _MACHINE_BITS = 62
@@ -54,7 +55,7 @@ class ChunkTable:
         Where the chunk comes from: the tenant, its block, the piece of the block.
     """
 
-    sizes: tuple[Fraction, ...]
+    sizes: Ratios
     sets: tuple[IntArray, ...]
     size_index: IntArray
     source_set: IntArray
@@ -133,12 +134,12 @@ class Problem:
         blocks = list(chain.from_iterable(by_tenant))
         if not blocks:
             raise ProblemError("the demand moves no data; give an entry that is not zero")
-        sizes = _Ratios.of([block.size for block in blocks])
+        sizes = Ratios.of([block.size for block in blocks])
         piece = sizes.largest() / self.num_chunks
         tenant = np.repeat(np.arange(len(by_tenant)), [len(each) for each in by_tenant])
         object.__setattr__(self, "chunk_bytes", piece)
         object.__setattr__(
-            self, "chunks", _chunk_table(self.topology, blocks, tenant, sizes.cut(piece))
+            self, "chunks", _chunk_table(self.topology, blocks, tenant, _cut(sizes, piece))
         )
         self._check_times()
 
@@ -233,9 +234,9 @@ class Problem:
         return label + f", piece {table.piece[chunk]})"
 
 
-def _transmissions(sizes: Sequence[Fraction], rates: Sequence[Fraction]) -> IntArray:
+def _transmissions(sizes: Ratios, rates: Sequence[Fraction]) -> IntArray:
     """Return picoseconds that sizes take at rates, rounded up; machine integers where they do."""
-    n, d = _Ratios.of(sizes)
+    n, d = sizes.numerators, sizes.denominators
     largest, finest = max(n), max(d)
     kind = np.int64 if max(largest, finest) < 2**_MACHINE_BITS else object
     whole, part = np.array(n, dtype=kind), np.array(d, dtype=kind)
@@ -249,54 +250,27 @@ def _transmissions(sizes: Sequence[Fraction], rates: Sequence[Fraction]) -> IntA
     return table
 
 
-class _Ratios(NamedTuple):
-    """Many fractions, taken apart once: arithmetic with their objects is slow.
-
-    Parameters
-    ----------
-    numerators, denominators
-        Of each.
-    """
-
-    numerators: list[int]
-    denominators: list[int]
-
-    @staticmethod
-    def of(values: Sequence[Fraction]) -> "_Ratios":
-        """Take fractions apart."""
-        return _Ratios([v.numerator for v in values], [v.denominator for v in values])
-
-    def largest(self) -> Fraction:
-        """Return the largest, compared in whole numbers."""
-        unit = math.lcm(*set(self.denominators))
-        pairs = zip(self.numerators, self.denominators, strict=True)
-        return Fraction(max(n * (unit // d) for n, d in pairs), unit)
-
-    def cut(self, piece: Fraction) -> "_Cuts":
-        """Cut each into pieces of one size, the last shorter if it does not divide."""
-        n, d = self
-        largest = max(max(n) * piece.denominator, max(d) * max(piece.as_integer_ratio()))
-        kind = np.int64 if largest < 2**_MACHINE_BITS else object
-        size, part = np.array(n, dtype=kind), np.array(d, dtype=kind)
-        # In units of one over both denominators.
-        whole, one, unit = (
-            size * piece.denominator,
-            part * piece.numerator,
-            part * piece.denominator,
-        )
-        count = -(-whole // one)
-        last = whole - (count - 1) * one
-        common = np.gcd(last, unit)
-        ratios = zip((last // common).tolist(), (unit // common).tolist(), strict=True)
-        return _Cuts(piece, count.tolist(), list(ratios))
-
-
 class _Cuts(NamedTuple):
     """How blocks are cut: the size of pieces, how many each has, and the last one's size."""
 
     piece: Fraction
     counts: list[int]
     last: list[tuple[int, int]]
+
+
+def _cut(sizes: Ratios, piece: Fraction) -> _Cuts:
+    """Cut each block into pieces of one size, the last shorter if it does not divide."""
+    n, d = sizes.numerators, sizes.denominators
+    largest = max(max(n) * piece.denominator, max(d) * max(piece.as_integer_ratio()))
+    kind = np.int64 if largest < 2**_MACHINE_BITS else object
+    size, part = np.array(n, dtype=kind), np.array(d, dtype=kind)
+    # In units of one over both denominators.
+    whole, one, unit = size * piece.denominator, part * piece.numerator, part * piece.denominator
+    count = -(-whole // one)
+    last = whole - (count - 1) * one
+    common = np.gcd(last, unit)
+    ratios = zip((last // common).tolist(), (unit // common).tolist(), strict=True)
+    return _Cuts(piece, count.tolist(), list(ratios))
 
 
 def _chunk_table(
@@ -308,32 +282,33 @@ def _chunk_table(
         raise ProblemError(
             f"{num_chunks} chunks are more than teccl handles ({MAX_CHUNKS}); use fewer"
         )
+    number, _, sources, destinations, reduce = zip(*blocks, strict=True)
+    set_of = _numbered(chain.from_iterable(zip(sources, destinations, strict=True)))
     # There may be thousands of sizes, and fractions take long to hash.
-    sizes: dict[tuple[int, int], int] = {cuts.piece.as_integer_ratio(): 0}
-    sets: dict[tuple[int, ...], int] = {}
-    ends_of = [
-        sets.setdefault(ranks, len(sets))
-        for block in blocks
-        for ranks in (block.sources, block.destinations)
-    ]
+    size_of = _numbered([cuts.piece.as_integer_ratio(), *cuts.last])
     rows: dict[str, Any] = {
-        "source_set": ends_of[::2],
-        "destination_set": ends_of[1::2],
-        "reduce": [block.reduce for block in blocks],
+        "source_set": [set_of[ranks] for ranks in sources],
+        "destination_set": [set_of[ranks] for ranks in destinations],
+        "reduce": reduce,
         "tenant": tenant,
-        "block": [block.number for block in blocks],
+        "block": number,
     }
     repeats = np.array(cuts.counts)
     ends = np.cumsum(repeats)
     size_index = np.zeros(num_chunks, dtype=np.int64)
-    size_index[ends - 1] = [sizes.setdefault(ratio, len(sizes)) for ratio in cuts.last]
+    size_index[ends - 1] = [size_of[ratio] for ratio in cuts.last]
     columns: dict[str, Any] = {
         **{name: np.repeat(np.array(row), repeats) for name, row in rows.items()},
         "piece": np.arange(num_chunks) - np.repeat(ends - repeats, repeats),
         "size_index": size_index,
     }
-    node_sets = [np.sort(topology.gpus[list(ranks)]) for ranks in sets]
+    node_sets = [np.sort(topology.gpus[list(ranks)]) for ranks in set_of]
     for array in (*columns.values(), *node_sets):
         array.setflags(write=False)
-    exact = tuple(Fraction(*size) for size in sizes)
-    return ChunkTable(sizes=exact, sets=tuple(node_sets), **columns)
+    numerators, denominators = zip(*size_of, strict=True)
+    return ChunkTable(sizes=Ratios(numerators, denominators), sets=tuple(node_sets), **columns)
+
+
+def _numbered(values: Iterable[_Key]) -> dict[_Key, int]:
+    """Number different values in the order in which they come."""
+    return {value: i for i, value in enumerate(dict.fromkeys(values))}

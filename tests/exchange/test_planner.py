@@ -128,6 +128,13 @@ def test_work_that_cannot_be_counted_is_refused(work: Any) -> None:
         planner.plans(matrix, work=work)
 
 
+@pytest.mark.parametrize("seed", [-1, 1.5, "any", True])
+def test_seeds_that_are_no_whole_number_are_refused(seed: Any) -> None:
+    """When the planner is made, not when its first random choice is."""
+    with pytest.raises(MethodError, match=r"seed .* is not a whole number"):
+        teccl.Planner("star:gpus=3", seed=seed)
+
+
 def test_more_work_never_gives_a_later_schedule() -> None:
     """Schedules that are yielded become faster, and the last is what `plan` returns."""
     planner = teccl.Planner("dgx-a100:chassis=3")

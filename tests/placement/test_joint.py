@@ -38,6 +38,20 @@ def test_every_group_is_a_tenant_by_hand() -> None:
     assert found.tenants[0].size == 64_000_000
 
 
+def test_axes_whose_groups_would_share_a_name_are_refused_at_once() -> None:
+    """The eleventh group of tp and the first of tp1 are both tp10."""
+    with pytest.raises(DemandError, match="'tp' and 'tp1' both have one called tp10; rename"):
+        parse_groups("tp=2,tp1=2,dp=8", "tp1=allreduce:1MB")
+
+
+@pytest.mark.parametrize(("other", "groups"), [("tp1=2", 2), ("tp01=2", 99), ("tp1=1", 99)])
+def test_axes_of_like_names_serve_while_no_groups_share_one(other: str, groups: int) -> None:
+    """Few groups, a number that no group has, or an axis of one rank, which has no groups."""
+    name, _ = other.split("=")
+    axes = parse_groups(f"tp=2,{other},dp={groups}", f"{name}=allreduce:1MB")
+    assert [axis.name for axis in axes] == ["tp", name, "dp"]
+
+
 def test_pipelines_send_both_ways_between_neighbours() -> None:
     """A group of four has three neighbours, and each pair exchanges its buffer."""
     tenant = joint_demand(reversed_order("pp=4,dp=2", "pp=sendrecv:1MB")).tenants[0]

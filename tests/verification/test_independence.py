@@ -11,9 +11,10 @@ ROOT = Path(teccl.__file__).parent
 JUDGE = sorted((ROOT / "verification").rglob("*.py"))
 REPLAY = sorted((ROOT / "replay").rglob("*.py"))
 DATA = {
-    # Rows of numbers, whatever they mean, and two threads.
+    # Rows of numbers and fractions, whatever they mean, and two threads.
     "teccl._arrays",
     "teccl._parallel",
+    "teccl._ratios",
     "teccl.demand",
     "teccl.errors",
     "teccl.problem",
@@ -53,7 +54,13 @@ def test_the_replay_imports_nothing_of_the_judge(path):
 
 def test_what_both_use_judges_nothing():
     """The modules that judge and replay have in common import neither of them."""
-    common = {"_arrays.py", "_parallel.py", "schedule/columns.py", "schedule/ordering.py"}
+    common = {
+        "_arrays.py",
+        "_parallel.py",
+        "_ratios.py",
+        "schedule/columns.py",
+        "schedule/ordering.py",
+    }
     for name in common:
         names = imported(ast.parse((ROOT / name).read_text()))
         assert not {n for n in names if n.startswith(("teccl.verification", "teccl.replay"))}

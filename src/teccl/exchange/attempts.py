@@ -75,10 +75,13 @@ class Attempts:
         return order_by(-urgency[job], -self.jobs.time[job], job)
 
     def _by_wave(self) -> IntArray:
-        """Order legs by how many are before them, so that relays soon have what they send on."""
+        """Order legs by how many are before them, so that relays soon have what they send on.
+
+        Of those with as many before them chunks that go furthest are first.
+        """
         job = self.legs.job
         chance = self.random.integers(len(self.jobs), size=len(self.jobs))
-        return order_by(self.legs.depth(), chance[job])
+        return order_by(self.legs.depth(), -np.bincount(job)[job], chance[job])
 
     def _by_portion(self) -> IntArray:
         """Spread every block over the time, from a random moment on."""

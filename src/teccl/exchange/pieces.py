@@ -10,7 +10,7 @@ from teccl.exchange.tables import Care
 from teccl.topology import Topology
 
 # Hops of the first schedule, so that 64 ranks take some tens of milliseconds.
-FIRST_HOPS = 16_000
+FIRST_HOPS = 14_000
 # Chunks for each GPU beyond which finer ones gain nothing: each is 0.2 % of what a port carries.
 CHUNKS_PER_GPU = 512
 # How long to balance at first, some milliseconds, but so often for every block; and then: so many

@@ -49,6 +49,11 @@ class Planner:
     seed
         Of all random choices.
 
+    Raises
+    ------
+    MethodError
+        If the seed is no whole number from 0.
+
     Examples
     --------
     >>> planner = Planner("dgx-h100")
@@ -59,7 +64,7 @@ class Planner:
 
     def __init__(self, topology: "str | Path | Topology", *, seed: int = 0) -> None:
         self.topology = Topology.parse(topology)
-        self.seed = seed
+        self.seed = _whole(seed, "seed")
         self._networks: dict[bool, Network] = {}
 
     def __repr__(self) -> str:
@@ -84,12 +89,12 @@ class Planner:
         MethodError
             If chunks have several sources, rates change over time, or work is no number from 0.
         """
-        *_, best = self._drafts(_demand(demand), _whole(work))
+        *_, best = self._drafts(_demand(demand), _whole(work, "work"))
         return _verified(best)
 
     def plans(self, demand: "Exchange", *, work: int) -> Iterator[Schedule]:
         """Yield verified schedules, each faster than the one before, while work is left."""
-        return map(_verified, self._drafts(_demand(demand), _whole(work)))
+        return map(_verified, self._drafts(_demand(demand), _whole(work, "work")))
 
     def network(self, *, turned: bool = False) -> Network:
         """Return what is kept of the topology, or of the one with all links turned round."""
@@ -141,11 +146,11 @@ def _demand(demand: "Exchange") -> Demand:
     return Demand.collective("alltoallv", matrix=rows)
 
 
-def _whole(work: int) -> int:
-    """Return work that can be counted."""
-    if not isinstance(work, int | np.integer) or isinstance(work, bool) or work < 0:
-        raise MethodError(f"work {str(work)[:40]!r} is not a whole number; give 0 or more")
-    return int(work)
+def _whole(value: int, what: str) -> int:
+    """Return a whole number, not negative."""
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 0:
+        raise MethodError(f"{what} {str(value)[:40]!r} is not a whole number; give 0 or more")
+    return int(value)
 
 
 def _verified(draft: Draft) -> Schedule:

@@ -1,8 +1,10 @@
 """Groups: axes of parallelism, who exchanges what along each, as bytes between ranks."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import permutations
 
 import numpy as np
 import numpy.typing as npt
@@ -96,7 +98,28 @@ def parse_groups(text: str, traffic: str = "") -> tuple[Axis, ...]:
     unknown = next((name for name in given if name not in sizes), None)
     if unknown is not None:
         raise DemandError(f"traffic names {unknown!r}, which is no group; groups are {text}")
-    return tuple(_axis(name, size, given.get(name)) for name, size in sizes.items())
+    axes = tuple(_axis(name, size, given.get(name)) for name, size in sizes.items())
+    _check_names(axes)
+    return axes
+
+
+def group_names(axes: tuple[Axis, ...], axis: int) -> list[str]:
+    """What the groups along an axis are called: its name and a number."""
+    count = math.prod(each.size for each in axes) // axes[axis].size
+    return [f"{axes[axis].name}{i}" for i in range(count)]
+
+
+def _check_names(axes: tuple[Axis, ...]) -> None:
+    """Refuse axes of which groups would have one name: the first of tp1 and the eleventh of tp."""
+    ranks = math.prod(axis.size for axis in axes)
+    for short, long in permutations([axis for axis in axes if axis.size > 1], 2):
+        digits = long.name.removeprefix(short.name)
+        is_number = long.name.startswith(short.name) and digits.isascii() and digits.isdecimal()
+        if is_number and digits[0] != "0" and int(f"{digits}0") < ranks // short.size:
+            raise DemandError(
+                f"groups {short.name!r} and {long.name!r} both have one called {long.name}0; "
+                "rename one of them"
+            )
 
 
 def _pairs(text: str, what: str, example: str) -> dict[str, str]:

@@ -7,7 +7,7 @@ from itertools import pairwise
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.errors import DemandError
 from teccl.placement.exchanging import Placement
-from teccl.placement.groups import Axis, members
+from teccl.placement.groups import Axis, group_names, members
 
 
 def joint_demand(placement: Placement, *, demand: Demand | None = None) -> Demand:
@@ -23,10 +23,14 @@ def joint_demand(placement: Placement, *, demand: Demand | None = None) -> Deman
     """
     gpu = placement.gpu
     tenants = [
-        _tenant(axis, f"{axis.name}{i}", tuple(gpu[rank] for rank in group))
+        _tenant(axis, name, tuple(gpu[rank] for rank in group))
         for number, axis in enumerate(placement.axes)
         if axis.size > 1
-        for i, group in enumerate(members(placement.axes, number).tolist())
+        for name, group in zip(
+            group_names(placement.axes, number),
+            members(placement.axes, number).tolist(),
+            strict=True,
+        )
     ]
     taken = {tenant.name for tenant in tenants}
     for tenant in () if demand is None else demand.tenants:

@@ -19,7 +19,11 @@ def seats(placement: Placement) -> list[tuple[str, int]]:
 
 
 def mpirun(placement: Placement) -> str:
-    """Rank file of Open MPI, ``mpirun --rankfile FILE``: a slot for each rank."""
+    """Rank file of Open MPI, ``mpirun --rankfile FILE``: host and CPU slot of each rank.
+
+    Open MPI binds a rank to the CPU slot of its device's number and knows nothing of devices: the
+    program itself takes the device of that number.
+    """
     lines = [f"rank {r}={host} slot={device}" for r, (host, device) in enumerate(seats(placement))]
     return "\n".join(lines) + "\n"
 

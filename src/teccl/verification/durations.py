@@ -7,6 +7,7 @@ from itertools import pairwise
 import numpy as np
 
 from teccl._arrays import IntArray, ints
+from teccl._ratios import Ratios
 from teccl.demand import Tenant
 from teccl.schedule.columns import Sends
 from teccl.topology import Link, Topology
@@ -42,25 +43,12 @@ def link_steps(topology: Topology, link: Link) -> Steps:
 
 def link_alphas(topology: Topology) -> IntArray:
     """Latency of each link in picoseconds."""
-    return _each_ps([link.alpha for link in topology.links])
+    return ints(topology.each_kind(lambda link: to_ps(link.alpha)))[topology.link_kind]
 
 
 def link_overheads(topology: Topology) -> IntArray:
     """Picoseconds for which a transfer holds each link beside its bytes."""
-    return _each_ps([link.overhead for link in topology.links])
-
-
-def _each_ps(seconds: Sequence[Fraction]) -> IntArray:
-    """Return whole picoseconds of each duration; many are equal."""
-    kind, distinct = _kinds(seconds)
-    return ints([to_ps(value) for value in distinct])[kind]
-
-
-def _kinds(values: Sequence[Fraction]) -> tuple[IntArray, list[Fraction]]:
-    """Return which of the distinct values each one is, and these; fractions take long to hash."""
-    ratios = [value.as_integer_ratio() for value in values]
-    number = {ratio: i for i, ratio in enumerate(dict.fromkeys(ratios))}
-    return ints([number[ratio] for ratio in ratios]), [Fraction(*ratio) for ratio in number]
+    return ints(topology.each_kind(lambda link: to_ps(link.overhead)))[topology.link_kind]
 
 
 def ready_times(topology: Topology, tenants: Sequence[Tenant], unit: Fraction) -> IntArray:
@@ -82,10 +70,11 @@ def transmissions(sends: Sends, start: IntArray) -> IntArray:
     """
     topology = sends.problem.topology
     sizes = sends.problem.chunks.sizes
-    link_class, rates = _kinds([link_rate(topology, link) for link in topology.links])
-    held = _held(sizes, rates)[link_class[sends.link], sends.size]
-    has_profile = np.array([bool(link.profile) for link in topology.links], dtype=bool)
-    rows = np.flatnonzero(has_profile[sends.link])
+    kind = topology.link_kind[sends.link]
+    rates = topology.each_kind(lambda link: link_rate(topology, link))
+    held = _held(sizes, rates)[kind, sends.size]
+    has_profile = np.array(topology.each_kind(lambda link: bool(link.profile)), dtype=bool)
+    rows = np.flatnonzero(has_profile[kind])
     rows = rows[np.argsort(sends.link[rows], kind="stable")]
     cuts = np.flatnonzero(np.diff(sends.link[rows])) + 1
     for group in np.split(rows, cuts) if len(rows) else []:
@@ -94,9 +83,9 @@ def transmissions(sends: Sends, start: IntArray) -> IntArray:
     return held
 
 
-def _held(sizes: Sequence[Fraction], rates: Iterable[Fraction]) -> IntArray:
+def _held(sizes: Ratios, rates: Iterable[Fraction]) -> IntArray:
     """Picoseconds that each size takes at each rate, rounded up; sizes may be thousands."""
-    numbers, parts = [s.numerator for s in sizes], [s.denominator for s in sizes]
+    numbers, parts = sizes.numerators, sizes.denominators
     largest, finest = max(numbers), max(parts)
     kind = np.int64 if max(largest, finest) < 2**62 else object
     up, down = np.array(numbers, dtype=kind), np.array(parts, dtype=kind)
