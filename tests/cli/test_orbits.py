@@ -29,6 +29,52 @@ def test_orbits_are_solved_judged_replayed_and_exported(tmp_path, monkeypatch):
     assert len([s for s in program["steps"] if s["action"] == "copy"]) == 15
 
 
+def test_plans_are_patched_around_damage(tmp_path, monkeypatch):
+    """A plan made before a link failed is the start of the one after, which all commands take."""
+    monkeypatch.chdir(tmp_path)
+    run(*SMALL, "--orbit", "-o", "orbit.json")
+    made = run(*SMALL, "--from", "orbit.json", "--without-link", "gpu0:gpu1", "-o", "patched.json")
+    assert made.code == 0
+    assert "group 4 x 4, 2 links damaged" in made.out
+    assert "orbit-patched" in made.out
+    schema = json.loads((SCHEMA.parent / "orbit.schema.json").read_text())
+    document = json.loads((tmp_path / "patched.json").read_text())
+    assert list(Draft202012Validator(schema).iter_errors(document)) == []
+    assert run("verify", "patched.json").out.startswith(
+        "ok: allgather on torus, 16 gpus: 240 sends"
+    )
+    assert run("export", "patched.json", "--rank", "5", "-o", "rank5.json").code == 0
+    refused = run("simulate", "patched.json")
+    assert (refused.code, "keeps its times" in refused.err) == (2, True)
+    again = ("--from", "patched.json", "--degrade", "gpu5:*=50%", "--json")
+    result = json.loads(run(*SMALL, *again).out)
+    assert list(Draft202012Validator(json.loads(SCHEMA.read_text())).iter_errors(result)) == []
+    assert result["physical_bound_s"] <= result["finish_time_s"]
+    fresh = json.loads(run(*SMALL, "--orbit", "--degrade", "gpu5:*=50%", "--json").out)
+    assert fresh["finish_time_s"] == result["finish_time_s"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((*SMALL,), "give --without-link or --degrade"),
+        ((*SMALL, "--without-link", "gpu0:gpu9"), "no link between these nodes"),
+        (("solve", "ring", *SMALL[2:], "--degrade", "0:1=50%"), "has topology torus, not ring"),
+        (("solve", "torus:dims=4x5", *SMALL[2:], "--degrade", "0:1=50%"), "another torus"),
+        ((*SMALL[:2], "alltoall", *SMALL[3:], "--degrade", "0:1=50%"), "has collective allgather"),
+        ((*SMALL[:4], "2MB", "--degrade", "0:1=50%"), "has size 1MB, not 2MB"),
+        ((*SMALL[:-1], "2", "--degrade", "0:1=50%"), "has chunks 1, not 2"),
+    ],
+)
+def test_patches_start_from_the_same_request(tmp_path, monkeypatch, arguments, message):
+    """Anything else is refused, and what differs is named."""
+    monkeypatch.chdir(tmp_path)
+    run(*SMALL, "--orbit", "-o", "orbit.json")
+    end = run(*arguments, "--from", "orbit.json", "-o", "patched.json")
+    assert (end.code, message in end.err) == (2, True), end.err
+    assert not (tmp_path / "patched.json").exists()
+
+
 def test_large_tori_are_orbits_unasked(tmp_path, monkeypatch):
     """What would have more sends than one wants to list is planned in the quotient."""
     monkeypatch.chdir(tmp_path)

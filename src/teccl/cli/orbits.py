@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 from teccl.cli.errors import CommandFailed, ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from teccl.orbit import Fabric, OrbitResult, OrbitSchedule
+    from teccl.orbit import Damage, Fabric, OrbitResult, OrbitSchedule, PatchedSchedule
     from teccl.verification import Violation
 
 # Sends from which on a collective is planned as orbits where it can be: listing as many takes half
 # a minute and gigabytes.
 MOST_LISTED = 2**23
 # Options that plans in the quotient follow, or that change nothing about them.
-_KNOWN = ("size", "chunks", "switch", "effort", "seed", "threads")
+_KNOWN = ("size", "chunks", "switch", "effort", "seed", "threads", "without_links", "degrade")
 
 
 def find_fabric(
@@ -25,7 +25,8 @@ def find_fabric(
     Parameters
     ----------
     asked
-        Whether ``--orbit`` is given; otherwise only what is too large to list is planned so.
+        Whether ``--orbit`` is given; otherwise only what is too large to list is planned so, and
+        what starts from an orbit file.
 
     Raises
     ------
@@ -36,7 +37,9 @@ def find_fabric(
     from teccl.orbit import parse_fabric
     from teccl.orbit.problem import COLLECTIVES
 
-    others = [key for key in given if key not in _KNOWN]
+    known = (*_KNOWN, "from_schedule") if _starts_from_orbits(given) else _KNOWN
+    asked = asked or _starts_from_orbits(given)
+    others = [key for key in given if key not in known]
     serves = collective is not None and _is_one_of(collective, COLLECTIVES)
     if asked:
         if others:
@@ -53,6 +56,12 @@ def find_fabric(
     except InputError:
         # The general way says what is wrong, or plans what has no symmetry.
         return None
+
+
+def _starts_from_orbits(given: Mapping[str, Any]) -> bool:
+    from teccl.orbit.files import is_orbit_file
+
+    return "from_schedule" in given and is_orbit_file(Path(given["from_schedule"]))
 
 
 def _is_one_of(collective: str, known: tuple[Any, ...]) -> bool:
@@ -90,19 +99,65 @@ def solve_fabric(
         raise UsageError(f"--chunks is {chunks!r}; give auto or a positive number")
     if switch not in (SwitchMode.COPY, SwitchMode.NO_COPY):
         raise UsageError(f"--switch is {switch!r}; give copy or no-copy with orbits")
-    result = solve_orbit(
-        fabric,
-        collective,
-        size=given["size"],
-        chunks=None if chunks in (None, "auto") else int(chunks),
-        switch=SwitchMode(switch),
-    )
+    damage = _read_damage(fabric, given)
+    if "from_schedule" in given:
+        result = _mend(fabric, collective, given, damage)
+    else:
+        result = solve_orbit(
+            fabric,
+            collective,
+            size=given["size"],
+            chunks=None if chunks in (None, "auto") else int(chunks),
+            switch=SwitchMode(switch),
+            damage=damage,
+        )
     if path is not None:
         result.schedule.save(path)
     return result
 
 
-def load_judged(file: str) -> "tuple[OrbitSchedule, tuple[Violation, ...]]":
+def _read_damage(fabric: "Fabric", given: Mapping[str, Any]) -> "Damage | None":
+    """Return what --without-link and --degrade leave out or slow down."""
+    from teccl.orbit import Damage
+    from teccl.synthesis.request import read_factors
+
+    down, slower = given.get("without_links", ()), read_factors(given.get("degrade", ()))
+    return Damage.of(fabric, down=down, slower=slower) if down or slower else None
+
+
+def _mend(
+    fabric: "Fabric", collective: str, given: Mapping[str, Any], damage: "Damage | None"
+) -> "OrbitResult":
+    """Patch the plan of an orbit file, which has to be one of the same request."""
+    from teccl.demand import parse_collective
+    from teccl.orbit import OrbitSchedule, mend_orbit
+    from teccl.units import format_size, parse_size
+
+    file = given["from_schedule"]
+    if damage is None:
+        raise UsageError(
+            f"--from {file} is an orbit file, which is patched around damage; "
+            "give --without-link or --degrade, or drop it"
+        )
+    start = OrbitSchedule.load_file(file)
+    asked: dict[str, tuple[object, object]] = {
+        "topology": (start.fabric.name, fabric.name),
+        "collective": (start.problem.collective.value, parse_collective(collective).value),
+        "size": (format_size(start.problem.size), format_size(parse_size(given["size"]))),
+        "chunks": (start.problem.num_chunks, given.get("chunks", start.problem.num_chunks)),
+        "switch": (start.problem.switch.value, given.get("switch", start.problem.switch.value)),
+    }
+    for what, (there, here) in asked.items():
+        if str(there) != str(here) and here != "auto":
+            raise UsageError(f"--from {file} has {what} {there}, not {here}; give a plan of that")
+    if start.fabric != fabric:
+        raise UsageError(f"--from {file} is for another {fabric.name}; give a plan of this one")
+    return mend_orbit(start, damage)
+
+
+def load_judged(
+    file: str,
+) -> "tuple[OrbitSchedule | PatchedSchedule, tuple[Violation, ...]]":
     """Read an orbit file and judge it."""
     from teccl.orbit import OrbitSchedule, verify_orbit
 
@@ -110,7 +165,7 @@ def load_judged(file: str) -> "tuple[OrbitSchedule, tuple[Violation, ...]]":
     return schedule, verify_orbit(schedule)
 
 
-def headline(schedule: "OrbitSchedule") -> str:
+def headline(schedule: "OrbitSchedule | PatchedSchedule") -> str:
     """One line that says what a schedule is."""
     from teccl.units import display_time
 
@@ -122,7 +177,7 @@ def headline(schedule: "OrbitSchedule") -> str:
     )
 
 
-def document(schedule: "OrbitSchedule") -> dict[str, Any]:
+def document(schedule: "OrbitSchedule | PatchedSchedule") -> dict[str, Any]:
     """Return what `verify --json` and `simulate --json` say of a schedule."""
     from teccl.cli.output import plain_number
 
@@ -143,11 +198,17 @@ def document(schedule: "OrbitSchedule") -> dict[str, Any]:
 def simulate_orbit(file: str, path: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Replay an orbit file: every send as early as the order of sends allows."""
     from teccl.cli.output import emit, emit_json, pairs, table
+    from teccl.orbit import PatchedSchedule
     from teccl.orbit.replay import replayed
     from teccl.units import display_time
 
     schedule, violations = load_judged(file)
     fail_if(violations, file)
+    if isinstance(schedule, PatchedSchedule):
+        raise UsageError(
+            f"{file} is patched around damage and keeps its times; "
+            "simulate the plan that it was made from, or export its ranks"
+        )
     replay = replayed(schedule)
     if path is not None:
         replay.save(path)

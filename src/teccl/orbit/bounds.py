@@ -15,6 +15,8 @@ import numpy as np
 
 from teccl._arrays import BoolArray, IntArray, ints, new_run
 from teccl.demand import Collective
+from teccl.orbit.damage import Damage
+from teccl.orbit.fabric import LinkOrbit
 from teccl.orbit.problem import FabricProblem
 from teccl.schedule import BoundSummary
 from teccl.units import PICOSECONDS, display_time
@@ -29,13 +31,16 @@ class _Network:
 
     Parameters
     ----------
+    kinds
+        Link orbits, and each slow link as one of its own.
     src, dst, orbit
-        Ends of each link and its orbit.
+        Ends of each link that is not down, and its kind.
     held, alpha
-        By link orbit, whole picoseconds for which a chunk holds a link, and its latency.
+        By kind, whole picoseconds for which a chunk holds a link, and its latency.
     """
 
     problem: FabricProblem
+    kinds: tuple[LinkOrbit, ...]
     src: IntArray
     dst: IntArray
     orbit: IntArray
@@ -43,26 +48,36 @@ class _Network:
     alpha: IntArray
 
     @staticmethod
-    def of(problem: FabricProblem) -> "_Network":
+    def of(problem: FabricProblem, damage: Damage | None = None) -> "_Network":
         """List the links; those of a ReduceScatter are reversed, for time runs backwards there."""
         fabric, size = problem.fabric, problem.chunk_bytes
         links = np.arange(fabric.num_links)
+        kinds, orbit = list(fabric.links), fabric.link_orbit(links)
+        if damage is not None:
+            for link, rate in damage.rates.items():
+                if rate is not None:
+                    orbit[link] = len(kinds)
+                    kinds.append(replace(fabric.link_at(link), bandwidth=rate))
+            links = links[~damage.is_down(links)]
         src, dst = fabric.link_ends(links)
         if problem.collective is Collective.REDUCESCATTER:
             src, dst = dst, src
         # Bounds are rounded down, and so is all that they are made of.
-        held = [
-            int((link.overhead + size / fabric.rate(link)) * PICOSECONDS) for link in fabric.links
-        ]
-        alpha = [int(link.alpha * PICOSECONDS) for link in fabric.links]
+        held = [int((link.overhead + size / fabric.rate(link)) * PICOSECONDS) for link in kinds]
+        alpha = [int(link.alpha * PICOSECONDS) for link in kinds]
         return _Network(
             problem=problem,
+            kinds=tuple(kinds),
             src=src,
             dst=dst,
-            orbit=fabric.link_orbit(links),
+            orbit=orbit[links],
             held=ints(held),
             alpha=ints(alpha),
         )
+
+    def turned(self) -> "_Network":
+        """Reverse all links."""
+        return replace(self, src=self.dst, dst=self.src)
 
     def distances(self, nodes: IntArray, cost: IntArray) -> IntArray:
         """Least cost from every node to one of some, in picoseconds; costs are by link orbit."""
@@ -87,11 +102,11 @@ class _Network:
         return [
             _Port(
                 number=count,
-                held=(fabric.links[i].overhead + size / fabric.rate(fabric.links[i])) * PICOSECONDS,
-                alpha=fabric.links[i].alpha * PICOSECONDS,
-                rate=fabric.rate(fabric.links[i]) / PICOSECONDS,
+                held=(kind.overhead + size / fabric.rate(kind)) * PICOSECONDS,
+                alpha=kind.alpha * PICOSECONDS,
+                rate=fabric.rate(kind) / PICOSECONDS,
             )
-            for i, count in enumerate(counts)
+            for kind, count in zip(self.kinds, counts, strict=True)
             if count
         ]
 
@@ -110,10 +125,19 @@ class _Bound(NamedTuple):
     certificate: str
 
 
-def summarise(problem: FabricProblem) -> BoundSummary:
-    """Return the best bounds: for any chunking, and for the problem's chunks."""
-    physical = max(_bounds(problem, fluid=True), key=lambda b: b.value)
-    whole = max(_bounds(problem, fluid=False), key=lambda b: b.value)
+def summarise(problem: FabricProblem, damage: Damage | None = None) -> BoundSummary:
+    """Return the best bounds: for any chunking, and for the problem's chunks.
+
+    What holds for the fabric holds for it with damage, too: links are gone or slower, so that less
+    crosses and ways are longer. Besides, GPUs with damaged links and their cosets are looked at.
+    """
+    physical, whole = (
+        max(
+            [*_bounds(problem, fluid=fluid), *_around(problem, damage, fluid=fluid)],
+            key=lambda b: b.value,
+        )
+        for fluid in (True, False)
+    )
     winner = whole if whole.value > physical.value else physical
     return BoundSummary(
         physical_ps=physical.value,
@@ -135,6 +159,27 @@ def _bounds(problem: FabricProblem, *, fluid: bool) -> Iterator[_Bound]:
             yield from _at_one_gpu(network, position, fluid=fluid)
     for inside, name in _cosets(network):
         yield _across(network, inside, name, fluid=fluid)
+
+
+def _around(problem: FabricProblem, damage: Damage | None, *, fluid: bool) -> Iterator[_Bound]:
+    """Yield bounds of GPUs with damaged links, and of the cosets that they belong to."""
+    if damage is None:
+        return
+    collective = problem.collective
+    if collective is Collective.ALLREDUCE:
+        # Who has all sums everywhere has each at its owner, too, and got them from there.
+        for half in (Collective.REDUCESCATTER, Collective.ALLGATHER):
+            yield from _around(replace(problem, collective=half), damage, fluid=fluid)
+    network = _Network.of(problem, damage)
+    both_ways = collective in (Collective.ALLREDUCE, Collective.ALLTOALL)
+    ends = np.unique(problem.fabric.link_ends(damage.links))
+    for gpu in ends[ends < problem.fabric.num_gpus].tolist():
+        if not both_ways:
+            yield from _at_one_gpu(network, gpu, fluid=fluid)
+        for inside, name in _cosets(network, gpu):
+            yield _across(network, inside, name, fluid=fluid, alone=True)
+            if both_ways:
+                yield _across(network.turned(), inside, name, fluid=fluid, alone=True)
 
 
 def _at_one_gpu(network: _Network, gpu: int, *, fluid: bool) -> Iterator[_Bound]:
@@ -170,8 +215,8 @@ def _all_hops(network: _Network, *, fluid: bool) -> _Bound:
     return _Bound(value, f"all chunks hold {fabric.num_links} links for that long on average")
 
 
-def _cosets(network: _Network) -> Iterator[tuple[BoolArray, str]]:
-    """Yield the GPUs that some axes join, with the switches that serve nobody else."""
+def _cosets(network: _Network, gpu: int = 0) -> Iterator[tuple[BoolArray, str]]:
+    """Yield the GPUs that some axes join to one, with the switches that serve nobody else."""
     fabric = network.problem.fabric
     gpus, axes = np.arange(fabric.num_gpus), range(len(fabric.moduli))
     digits = fabric.group.digits(gpus // len(fabric.gpu_orbits))
@@ -179,7 +224,7 @@ def _cosets(network: _Network) -> Iterator[tuple[BoolArray, str]]:
         for joined in combinations(axes, number):
             fixed = [axis for axis in axes if axis not in joined and fabric.moduli[axis] > 1]
             inside = np.zeros(fabric.num_nodes, dtype=bool)
-            inside[: fabric.num_gpus] = (digits[fixed] == 0).all(axis=0)
+            inside[: fabric.num_gpus] = (digits[fixed] == digits[fixed][:, [gpu]]).all(axis=0)
             if not fixed or inside.sum() == fabric.num_gpus:
                 continue
             serves = np.zeros(fabric.num_nodes, dtype=bool)
@@ -191,12 +236,14 @@ def _cosets(network: _Network) -> Iterator[tuple[BoolArray, str]]:
             inside[fabric.num_gpus :] = (serves & ~others)[fabric.num_gpus :]
             yield (
                 inside,
-                f"{int(inside[: fabric.num_gpus].sum())} gpus around {fabric.node_name(0)}",
+                f"{int(inside[: fabric.num_gpus].sum())} gpus around {fabric.node_name(gpu)}",
             )
 
 
-def _across(network: _Network, inside: BoolArray, name: str, *, fluid: bool) -> _Bound:
-    """What has to enter a set of GPUs, of which the group makes a partition."""
+def _across(
+    network: _Network, inside: BoolArray, name: str, *, fluid: bool, alone: bool = False
+) -> _Bound:
+    """What has to enter a set of GPUs, of which the group makes a partition unless it is alone."""
     problem, num_gpus = network.problem, network.problem.fabric.num_gpus
     ports, members = network.entering(inside), int(inside[:num_gpus].sum())
     crossing = Fraction((num_gpus - members) * problem.num_chunks)
@@ -207,6 +254,9 @@ def _across(network: _Network, inside: BoolArray, name: str, *, fluid: bool) -> 
         # one of them, as contributions and as the sum; on average a part has its portion of that.
         parts = num_gpus // members
         crossing = Fraction(2 * (parts - 1) * num_gpus * problem.num_chunks, parts)
+        if alone:
+            # What others contribute to each chunk enters once at least, and what it does leaves.
+            crossing = Fraction(num_gpus * problem.num_chunks)
     return _through(network, ports, (crossing, 0), name, fluid=fluid)
 
 

@@ -1,16 +1,20 @@
 """Expansion: a small fabric, problem or orbit schedule with every image listed."""
 
+from dataclasses import replace
+
 import numpy as np
 
-from teccl._arrays import ints
+from teccl._arrays import IntArray, ints
 from teccl.demand import Collective, Demand
 from teccl.errors import ScheduleError
 from teccl.orbit.fabric import Fabric
 from teccl.orbit.lattice import Lattice
+from teccl.orbit.patched import PatchedSchedule
 from teccl.orbit.problem import FabricProblem
 from teccl.orbit.schedule import OrbitSchedule
 from teccl.problem import Problem
 from teccl.schedule import Schedule, send_array
+from teccl.schedule.model import SendArray
 from teccl.schedule.orbits import MAX_SENDS
 from teccl.topology import Link, Node, Topology
 
@@ -74,40 +78,89 @@ def expanded_problem(problem: FabricProblem) -> Problem:
     )
 
 
-def expand(schedule: OrbitSchedule) -> Schedule:
+def expand(schedule: OrbitSchedule | PatchedSchedule) -> Schedule:
     """List all images of all sends.
 
     Raises
     ------
     ScheduleError
-        If they are too many.
+        If they are too many, or one uses a link that is down.
     """
-    problem, fabric, sends = schedule.problem, schedule.fabric, schedule.sends
     if schedule.num_sends > MAX_SENDS:
         raise ScheduleError(
             f"{schedule.num_sends} sends are too many to list ({MAX_SENDS}); keep the orbits"
         )
-    order, count = fabric.group.order, len(sends)
-    element = np.repeat(np.arange(order), count)
-    rows = np.tile(np.arange(count), order)
-    chunk = sends["chunk"][rows]
+    if isinstance(schedule, PatchedSchedule):
+        return _expanded_patch(schedule)
+    return Schedule(
+        problem=expanded_problem(schedule.problem),
+        sends=_listed(schedule, *_images(schedule)),
+        method=schedule.method,
+        bound=schedule.bound,
+        claimed_finish_ps=schedule.claimed_finish_ps,
+    )
+
+
+def _images(schedule: OrbitSchedule) -> tuple[IntArray, IntArray]:
+    """Rows and elements of all images."""
+    order, count = schedule.fabric.group.order, len(schedule)
+    return np.tile(np.arange(count), order), np.repeat(np.arange(order), count)
+
+
+def _listed(schedule: OrbitSchedule, rows: IntArray, element: IntArray) -> SendArray:
+    """List images of sends."""
+    fabric, sends = schedule.fabric, schedule.sends
+    names, transfer = np.unique(sends["transfer"], return_inverse=True)
+    return send_array(
+        chunk=_chunks(schedule.problem, sends["chunk"][rows], element),
+        link=fabric.moved_links(sends["link"][rows], element),
+        start_ps=sends["start_ps"][rows],
+        transfer=transfer[rows] + element * len(names),
+        reduce=sends["reduce"][rows],
+    )
+
+
+def _chunks(problem: FabricProblem, chunk: IntArray, element: IntArray) -> IntArray:
+    """Numbers, among all chunks of a listed problem, of images of first chunks."""
+    fabric = problem.fabric
     owner = fabric.moved_nodes(problem.owner(chunk), element)
     block = owner
     if problem.collective is Collective.ALLTOALL:
         target = fabric.moved_nodes(problem.target(chunk), element)
         # Nothing goes from a rank to itself, which leaves out one target of each.
         block = owner * (fabric.num_gpus - 1) + target - (target > owner)
-    names, transfer = np.unique(sends["transfer"], return_inverse=True)
-    whole = send_array(
-        chunk=block * problem.num_chunks + chunk % problem.num_chunks,
-        link=fabric.moved_links(sends["link"][rows], element),
-        start_ps=sends["start_ps"][rows],
-        transfer=transfer[rows] + element * len(names),
-        reduce=sends["reduce"][rows],
+    return block * problem.num_chunks + chunk % problem.num_chunks
+
+
+def _expanded_patch(schedule: PatchedSchedule) -> Schedule:
+    """List images that stay and added sends, on the topology with the damage."""
+    base, added, order = schedule.base, schedule.added, schedule.fabric.group.order
+    rows, element = _images(base)
+    removed = schedule.removed["transfer"] * order + schedule.removed["element"]
+    stays = ~np.isin(base.sends["transfer"][rows] * order + element, removed)
+    kept = _listed(base, rows[stays], element[stays])
+    more = send_array(
+        chunk=_chunks(schedule.problem, added["chunk"], added["element"]),
+        link=added["link"],
+        start_ps=added["start_ps"],
+        transfer=added["transfer"] + kept["transfer"].max(initial=0) + 1,
+        reduce=added["reduce"],
+    )
+    sends = np.concatenate([kept, more])
+    healthy = expanded_problem(schedule.problem)
+    rates = schedule.damage.rates
+    if np.isin(sends["link"], [link for link, rate in rates.items() if rate is None]).any():
+        raise ScheduleError("a send uses a link that is down; the schedule cannot be listed")
+    left = np.array([rates.get(i, True) is not None for i in range(schedule.fabric.num_links)])
+    sends["link"] = (np.cumsum(left) - 1)[sends["link"]]
+    links = tuple(
+        replace(link, bandwidth=rates.get(i) or link.bandwidth)
+        for i, link in enumerate(healthy.topology.links)
+        if left[i]
     )
     return Schedule(
-        problem=expanded_problem(problem),
-        sends=whole,
+        problem=replace(healthy, topology=replace(healthy.topology, links=links)),
+        sends=sends,
         method=schedule.method,
         bound=schedule.bound,
         claimed_finish_ps=schedule.claimed_finish_ps,

@@ -239,6 +239,10 @@ class Fabric:
         """Orbit of each link."""
         return np.searchsorted(self.link_base, links, side="right") - 1
 
+    def link_at(self, link: int) -> LinkOrbit:
+        """What a link has in common with all of its orbit."""
+        return self.links[int(self.link_orbit(ints([link]))[0])]
+
     def link_ends(self, links: IntArray) -> tuple[IntArray, IntArray]:
         """Numbers of the nodes that links lead from and to."""
         src, dst = np.empty_like(links), np.empty_like(links)

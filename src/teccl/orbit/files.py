@@ -1,6 +1,7 @@
 """Orbit files: fabric, collective and the sends of one chunk of each orbit as JSON."""
 
 import re
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -11,8 +12,10 @@ from teccl import __version__
 from teccl import _files as files
 from teccl.demand import parse_collective
 from teccl.errors import InputError, ScheduleError
+from teccl.orbit.damage import Damage
 from teccl.orbit.fabric import CapacityOrbit, Fabric, LinkOrbit, NodeOrbit
 from teccl.orbit.lattice import Moduli
+from teccl.orbit.patched import ADDED_DTYPE, REMOVED_DTYPE, PatchedSchedule
 from teccl.orbit.problem import FabricProblem
 from teccl.orbit.schedule import ORBIT_DTYPE, OrbitSchedule, OrbitSends
 from teccl.problem import SwitchMode
@@ -38,15 +41,19 @@ _NODE_KEYS = ("name", "kind", "moduli", "group")
 _LINK_KEYS = ("src", "dst", "offset", "bandwidth", "alpha", "overhead", "shares")
 _CAPACITY_KEYS = ("name", "moduli", "bandwidth")
 _SEND_KEYS = ("chunk", "link", "transfer", "start_ps", "reduce")
+_PATCH_KEYS = ("damage", "removed", "added")
+_DAMAGE_KEYS = ("link", "bandwidth")
+_REMOVED_KEYS = ("transfer", "element")
+_ADDED_KEYS = ("chunk", "element", "link", "transfer", "start_ps", "reduce")
 _BOUND_KEYS = ("physical_ps", "chunk_ps", "certificate")
 
 
-def save_orbit(schedule: OrbitSchedule, path: Path) -> None:
+def save_orbit(schedule: OrbitSchedule | PatchedSchedule, path: Path) -> None:
     """Write an orbit file; equal schedules give equal bytes."""
     files.write_atomically(path, files.to_json(orbit_to_dict(schedule)), ScheduleError)
 
 
-def load_orbit(path: Path) -> OrbitSchedule:
+def load_orbit(path: Path) -> OrbitSchedule | PatchedSchedule:
     """Read an orbit file, refusing damaged and foreign ones."""
     text = files.read_text(path, ScheduleError, max_bytes=files.MAX_SCHEDULE_BYTES)
     return orbit_from_dict(files.parse_json(text, str(path), ScheduleError), where=str(path))
@@ -61,10 +68,11 @@ def is_orbit_file(path: Path) -> bool:
     return re.search(rf'"format"\s*:\s*"{FORMAT}"', text) is not None
 
 
-def orbit_to_dict(schedule: OrbitSchedule) -> dict[str, Any]:
+def orbit_to_dict(schedule: OrbitSchedule | PatchedSchedule) -> dict[str, Any]:
     """Return the schedule as the plain data a file holds."""
     problem, bound = schedule.problem, schedule.bound
-    return {
+    plain = schedule.base if isinstance(schedule, PatchedSchedule) else schedule
+    document = {
         "format": FORMAT,
         "schema_version": SCHEMA_VERSION,
         "tool_version": __version__,
@@ -76,7 +84,25 @@ def orbit_to_dict(schedule: OrbitSchedule) -> dict[str, Any]:
         "switch": problem.switch.value,
         "finish_ps": schedule.finish_ps,
         "bound": {key: getattr(bound, key) for key in _BOUND_KEYS} if bound else None,
-        "sends": {key: schedule.sends[key].astype(np.int64).tolist() for key in _SEND_KEYS},
+        "sends": _columns(plain.sends, _SEND_KEYS),
+    }
+    if isinstance(schedule, PatchedSchedule):
+        document["patch"] = _patch_to_dict(schedule)
+    return document
+
+
+def _columns(rows: OrbitSends, keys: tuple[str, ...]) -> dict[str, list[int]]:
+    return {key: rows[key].astype(np.int64).tolist() for key in keys}
+
+
+def _patch_to_dict(schedule: PatchedSchedule) -> dict[str, Any]:
+    return {
+        "damage": [
+            {"link": link, "bandwidth": None if rate is None else format_bandwidth(rate)}
+            for link, rate in schedule.damage.rates.items()
+        ],
+        "removed": _columns(schedule.removed, _REMOVED_KEYS),
+        "added": _columns(schedule.added, _ADDED_KEYS),
     }
 
 
@@ -112,11 +138,14 @@ def fabric_to_dict(fabric: Fabric) -> dict[str, Any]:
     }
 
 
-def orbit_from_dict(document: Any, *, where: str = "orbit schedule") -> OrbitSchedule:
+def orbit_from_dict(
+    document: Any, *, where: str = "orbit schedule"
+) -> OrbitSchedule | PatchedSchedule:
     """Build a schedule from plain data."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ScheduleError(f"{where} is no orbit file of teccl; its 'format' must be {FORMAT!r}")
-    top = files.expect_mapping(document, where, ScheduleError, known=_TOP_KEYS, required=_TOP_KEYS)
+    known = (*_TOP_KEYS, "patch")
+    top = files.expect_mapping(document, where, ScheduleError, known=known, required=_TOP_KEYS)
     version = top["schema_version"]
     if version != SCHEMA_VERSION or isinstance(version, bool):
         raise ScheduleError(
@@ -129,14 +158,47 @@ def orbit_from_dict(document: Any, *, where: str = "orbit schedule") -> OrbitSch
     except InputError as reason:
         prefix = "" if str(reason).startswith(where) else f"{where}: "
         raise ScheduleError(f"{prefix}{reason}") from None
-    return OrbitSchedule(
+    sends = _read_sends(top["sends"], f"{where}: sends", ORBIT_DTYPE)
+    plain = OrbitSchedule(
         problem=problem,
-        sends=_read_sends(top["sends"], f"{where}: sends"),
+        sends=sends,
         method=files.expect_text(top["method"], f"{where}: method", ScheduleError),
         bound=_read_bound(top["bound"], f"{where}: bound"),
         claimed_finish_ps=files.expect_int(
             top["finish_ps"], f"{where}: finish_ps", ScheduleError, low=0, high=2**62
         ),
+    )
+    return _read_patch(plain, top["patch"], f"{where}: patch") if "patch" in top else plain
+
+
+def _read_patch(plain: OrbitSchedule, value: Any, where: str) -> PatchedSchedule:
+    """Put a patch on the schedule that a file has the rest of."""
+    entry = _mapping(value, where, _PATCH_KEYS)
+    rates: dict[int, Fraction | None] = {}
+    for i, each in enumerate(files.expect_list(entry["damage"], f"{where}: damage", ScheduleError)):
+        at = f"{where}: damage[{i}]"
+        one = _mapping(each, at, _DAMAGE_KEYS)
+        link = files.expect_int(one["link"], f"{at}: link", ScheduleError, low=0, high=2**62)
+        if link in rates:
+            raise ScheduleError(f"{at}: link {link} is named twice; name each once")
+        rate = one["bandwidth"]
+        rates[link] = (
+            None
+            if rate is None
+            else files.quantity(rate, parse_bandwidth, f"{at}: bandwidth", ScheduleError)
+        )
+    try:
+        damage = Damage(fabric=plain.fabric, rates=rates)
+    except InputError as reason:
+        raise ScheduleError(f"{where}: {reason}") from None
+    return PatchedSchedule(
+        base=replace(plain, bound=None, claimed_finish_ps=None),
+        damage=damage,
+        removed=_read_sends(entry["removed"], f"{where}: removed", REMOVED_DTYPE),
+        added=_read_sends(entry["added"], f"{where}: added", ADDED_DTYPE),
+        method=plain.method,
+        bound=plain.bound,
+        claimed_finish_ps=plain.claimed_finish_ps,
     )
 
 
@@ -244,15 +306,16 @@ def _read_bound(value: Any, where: str) -> BoundSummary | None:
     )
 
 
-def _read_sends(value: Any, where: str) -> OrbitSends:
-    columns = _mapping(value, where, _SEND_KEYS)
+def _read_sends(value: Any, where: str, dtype: np.dtype[Any]) -> OrbitSends:
+    keys = tuple(dtype.names or ())
+    columns = _mapping(value, where, keys)
     lengths = {
         key: len(files.expect_list(column, f"{where}: {key}", ScheduleError))
         for key, column in columns.items()
     }
     if len(set(lengths.values())) > 1:
         raise ScheduleError(f"{where}: columns have different lengths {lengths}; the file is cut")
-    array = np.zeros(lengths["chunk"], dtype=ORBIT_DTYPE)
+    array = np.zeros(lengths[keys[0]], dtype=dtype)
     for key, column in columns.items():
         limit = 1 if key == "reduce" else 2**62
         for i, entry in enumerate(column):

@@ -5,8 +5,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from teccl._arrays import IntArray, ints
+from teccl._arrays import BoolArray, IntArray, ints
 from teccl.errors import ScheduleError
+from teccl.orbit.fabric import Fabric
+from teccl.orbit.patched import PatchedSchedule
+from teccl.orbit.problem import FabricProblem
 from teccl.orbit.schedule import OrbitSchedule
 
 
@@ -33,7 +36,7 @@ class Step(NamedTuple):
     time_ps: int
 
 
-def rank_program(schedule: OrbitSchedule, rank: int) -> Iterator[Step]:
+def rank_program(schedule: OrbitSchedule | PatchedSchedule, rank: int) -> Iterator[Step]:
     """Yield the messages of one rank in order of time; arrivals come before sends of one instant.
 
     Raises
@@ -41,39 +44,99 @@ def rank_program(schedule: OrbitSchedule, rank: int) -> Iterator[Step]:
     ScheduleError
         If there is no such rank.
     """
-    fabric, problem = schedule.fabric, schedule.problem
+    fabric = schedule.fabric
     if not 0 <= rank < fabric.num_gpus:
         raise ScheduleError(f"rank {rank}: {fabric.name} has ranks 0 to {fabric.num_gpus - 1}")
-    root, leaf = _messages(schedule)
-    src = fabric.link_ends(schedule.sends["link"][root])[0]
-    dst = fabric.link_ends(schedule.sends["link"][leaf])[1]
-    sent, to = _turned(schedule, src, dst, rank)
-    come, by = _turned(schedule, dst, src, rank)
-    rows = np.concatenate([leaf[come], root[sent]])
-    element = np.concatenate([by.element, to.element])
-    time = np.concatenate([schedule.arrival_ps[leaf[come]], schedule.sends["start_ps"][root[sent]]])
-    chunk = schedule.sends["chunk"][rows]
-    owner = fabric.moved_nodes(problem.owner(chunk), element)
-    target = fabric.moved_nodes(problem.target(chunk), element)
-    peer = np.concatenate([by.peer, to.peer])
+    if isinstance(schedule, PatchedSchedule):
+        parts = [_of_images(schedule.base, rank, schedule), _of_added(schedule, rank)]
+    else:
+        parts = [_of_images(schedule, rank)]
+    whole = _Messages(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    yield from _steps(schedule.problem, whole)
+
+
+class _Messages(NamedTuple):
+    """Messages of one rank: of which chunk and image, when, with whom, and which way."""
+
+    chunk: IntArray
+    element: IntArray
+    time: IntArray
+    peer: IntArray
+    is_sent: BoolArray
+    is_reduce: BoolArray
+
+
+def _steps(problem: FabricProblem, messages: _Messages) -> Iterator[Step]:
+    """Yield messages in order."""
+    fabric = problem.fabric
+    owner = fabric.moved_nodes(problem.owner(messages.chunk), messages.element)
+    target = fabric.moved_nodes(problem.target(messages.chunk), messages.element)
     to_all = problem.targets_per_owner == 1
-    for i in np.argsort(time, kind="stable").tolist():
-        arrived = "reduce" if schedule.sends["reduce"][rows[i]] else "copy"
+    for i in np.lexsort((messages.is_sent, messages.time)).tolist():
+        arrived = "reduce" if messages.is_reduce[i] else "copy"
         yield Step(
-            action=arrived if i < len(come) else "send",
-            peer=int(peer[i]),
+            action="send" if messages.is_sent[i] else arrived,
+            peer=int(messages.peer[i]),
             owner=int(owner[i]),
             target=None if to_all else int(target[i]),
-            piece=int(chunk[i]) % problem.num_chunks,
-            time_ps=int(time[i]),
+            piece=int(messages.chunk[i]) % problem.num_chunks,
+            time_ps=int(messages.time[i]),
         )
 
 
-def _messages(schedule: OrbitSchedule) -> tuple[IntArray, IntArray]:
+def _of_images(
+    schedule: OrbitSchedule, rank: int, patch: PatchedSchedule | None = None
+) -> _Messages:
+    """Images of messages with the rank at one end, but for those that a patch removes."""
+    fabric, sends = schedule.fabric, schedule.sends
+    root, leaf = _pairs(sends["transfer"], *_gpu_ends(fabric, sends["link"]))
+    src = fabric.link_ends(sends["link"][root])[0]
+    dst = fabric.link_ends(sends["link"][leaf])[1]
+    come, by = _turned(schedule, dst, src, rank)
+    sent, to = _turned(schedule, src, dst, rank)
+    rows = np.concatenate([leaf[come], root[sent]])
+    found = _Messages(
+        chunk=sends["chunk"][rows],
+        element=np.concatenate([by.element, to.element]),
+        time=np.concatenate([schedule.arrival_ps[leaf[come]], sends["start_ps"][root[sent]]]),
+        peer=np.concatenate([by.peer, to.peer]),
+        is_sent=np.arange(len(rows)) >= len(come),
+        is_reduce=sends["reduce"][rows],
+    )
+    if patch is None:
+        return found
+    order = fabric.group.order
+    gone = patch.removed["transfer"] * order + patch.removed["element"]
+    stays = ~np.isin(sends["transfer"][rows] * order + found.element, gone)
+    return _Messages(*(column[stays] for column in found))  # type: ignore[arg-type]
+
+
+def _of_added(schedule: PatchedSchedule, rank: int) -> _Messages:
+    """Added messages with the rank at one end."""
+    added, fabric = schedule.added, schedule.fabric
+    root, leaf = _pairs(added["transfer"], *_gpu_ends(fabric, added["link"]))
+    src = fabric.link_ends(added["link"][root])[0]
+    dst = fabric.link_ends(added["link"][leaf])[1]
+    come, sent = np.flatnonzero(dst == rank), np.flatnonzero(src == rank)
+    rows = np.concatenate([leaf[come], root[sent]])
+    return _Messages(
+        chunk=added["chunk"][rows],
+        element=added["element"][rows],
+        time=np.concatenate([schedule.added_times[1][leaf[come]], added["start_ps"][root[sent]]]),
+        peer=np.concatenate([src[come], dst[sent]]),
+        is_sent=np.arange(len(rows)) >= len(come),
+        is_reduce=added["reduce"][rows],
+    )
+
+
+def _gpu_ends(fabric: Fabric, links: IntArray) -> tuple[IntArray, IntArray]:
+    """Positions of links that leave GPUs, and of those that enter them."""
+    src, dst = fabric.link_ends(links)
+    return np.flatnonzero(src < fabric.num_gpus), np.flatnonzero(dst < fabric.num_gpus)
+
+
+def _pairs(transfer: IntArray, roots: IntArray, leaves: IntArray) -> tuple[IntArray, IntArray]:
     """Rows at which each transfer leaves its GPU and enters another, pair by pair."""
-    fabric, transfer = schedule.fabric, schedule.sends["transfer"]
-    src, dst = fabric.link_ends(schedule.sends["link"])
-    roots, leaves = np.flatnonzero(src < fabric.num_gpus), np.flatnonzero(dst < fabric.num_gpus)
     roots = roots[np.argsort(transfer[roots], kind="stable")]
     return roots[np.searchsorted(transfer[roots], transfer[leaves])], leaves
 

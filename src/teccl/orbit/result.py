@@ -5,6 +5,7 @@ from fractions import Fraction
 from typing import Any
 
 from teccl.demand import Collective
+from teccl.orbit.patched import PatchedSchedule
 from teccl.orbit.problem import FabricProblem
 from teccl.orbit.schedule import OrbitSchedule
 from teccl.result import Attempt, Status
@@ -28,7 +29,7 @@ class OrbitResult:
         Numbers of chunks that were tried, in order.
     """
 
-    schedule: OrbitSchedule
+    schedule: OrbitSchedule | PatchedSchedule
     bound: BoundSummary
     given_chunks: bool
     solve_seconds: float
@@ -101,7 +102,7 @@ class OrbitResult:
             "num_sends": schedule.num_sends,
             "verified": True,
             "solve_seconds": self.solve_seconds,
-            "message": f"{len(schedule)} sends of one chunk of each orbit stand for all",
+            "message": _message(schedule),
             "tenants": [{"name": "tenant0", "finish_time_s": self.finish_time_s}],
             "tried": [attempt._asdict() for attempt in self.tried],
         }
@@ -120,7 +121,7 @@ class OrbitResult:
         physical, whole = self.bound.physical_ps / PICOSECONDS, self._chunk_ps / PICOSECONDS
         rows = {
             "status": self.status.value,
-            "topology": f"{fabric.name}, {fabric.num_gpus} GPUs, group {group}",
+            "topology": f"{fabric.name}, {fabric.num_gpus} GPUs, group {group}{_harm(schedule)}",
             "collective": f"{problem.collective.value}, {format_size(problem.size)}",
             "method": schedule.method,
             "chunks": f"{problem.num_chunks} of {format_size(problem.chunk_bytes)}",
@@ -138,12 +139,30 @@ class OrbitResult:
         return "\n".join(f"{name:{width}}{value}" for name, value in rows.items())
 
 
-def meets(schedule: OrbitSchedule, limit_ps: int) -> bool:
+def _harm(schedule: OrbitSchedule | PatchedSchedule) -> str:
+    if not isinstance(schedule, PatchedSchedule):
+        return ""
+    count = len(schedule.damage.rates)
+    return f", {count} link{'' if count == 1 else 's'} damaged"
+
+
+def _message(schedule: OrbitSchedule | PatchedSchedule) -> str:
+    if not isinstance(schedule, PatchedSchedule):
+        return f"{len(schedule)} sends of one chunk of each orbit stand for all"
+    return (
+        f"{len(schedule.base)} sends of one chunk of each orbit stand for all but "
+        f"{len(schedule.removed)} images, in place of which {len(schedule.added)} sends are listed"
+    )
+
+
+def meets(schedule: OrbitSchedule | PatchedSchedule, limit_ps: int) -> bool:
     """Whether a schedule meets a bound, up to a picosecond per send on its critical path.
 
     Every send's length is rounded up, and the bound is rounded down.
     """
     late = schedule.finish_ps - limit_ps
+    if isinstance(schedule, PatchedSchedule):
+        return late <= 0
     return late <= 0 or (late <= len(schedule) and late <= len(schedule.critical_path()))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,9 @@ from teccl.orbit.fabric import Fabric
 from teccl.orbit.problem import FabricProblem
 from teccl.schedule import BoundSummary
 from teccl.units import PICOSECONDS, picoseconds
+
+if TYPE_CHECKING:
+    from teccl.orbit.patched import PatchedSchedule
 
 # One row for each send of the first chunk of an orbit; the columns are those of a schedule.
 ORBIT_DTYPE = np.dtype(
@@ -215,8 +218,8 @@ class OrbitSchedule:
         save_orbit(self, Path(path))
 
     @staticmethod
-    def load_file(path: str | Path) -> "OrbitSchedule":
-        """Read a schedule file.
+    def load_file(path: str | Path) -> "OrbitSchedule | PatchedSchedule":
+        """Read a schedule file, patched or not.
 
         Raises
         ------

@@ -9,8 +9,10 @@ import numpy as np
 from teccl.demand import Collective, parse_collective
 from teccl.errors import MethodError
 from teccl.orbit.bounds import summarise
+from teccl.orbit.damage import Damage
 from teccl.orbit.fabric import Fabric
 from teccl.orbit.judge import verify_orbit
+from teccl.orbit.patched import PatchedSchedule
 from teccl.orbit.plan.exchange import exchanged
 from teccl.orbit.plan.growing import gathered
 from teccl.orbit.plan.reversal import backwards, mirrored
@@ -35,6 +37,7 @@ def solve_orbit(
     size: Quantity,
     chunks: int | None = None,
     switch: SwitchMode = SwitchMode.COPY,
+    damage: Damage | None = None,
 ) -> OrbitResult:
     """Plan a collective of all GPUs of a fabric as orbits, verified and bounded.
 
@@ -50,6 +53,8 @@ def solve_orbit(
         Pieces per block; None takes the fewest that finish about as early as more.
     switch
         Whether switches may copy; plans do not use it.
+    damage
+        Links that are down or slow; the plan of the whole fabric is patched around them.
 
     Raises
     ------
@@ -82,14 +87,62 @@ def solve_orbit(
         if not gains or meets(found, _bound_of(found).physical_ps):
             break
     assert best is not None
-    verify_orbit(best, strict=True)
+    final = best if damage is None else _patched(best, damage)
+    verify_orbit(final, strict=True)
     return OrbitResult(
-        schedule=best,
-        bound=_bound_of(best),
+        schedule=final,
+        bound=_bound_of(final),
         given_chunks=chunks is not None,
         solve_seconds=time.perf_counter() - begin,
         tried=tuple(tried),
     )
+
+
+def mend_orbit(schedule: OrbitSchedule | PatchedSchedule, damage: Damage) -> OrbitResult:
+    """Patch a plan around damage; what no damaged link carries stays as it is.
+
+    Parameters
+    ----------
+    schedule
+        A plan of `solve_orbit`; of a patched one the plan that was patched.
+    damage
+        All links that are down or slow now.
+
+    Raises
+    ------
+    MethodError
+        If the schedule is no plan of `solve_orbit`, or the damage leaves some GPU out of reach.
+    VerificationError
+        If the schedule is wrong before anything is damaged.
+
+    Examples
+    --------
+    >>> from teccl.orbit import Damage, parse_fabric
+    >>> fabric = parse_fabric("torus:dims=8x8")
+    >>> plan = solve_orbit(fabric, "allgather", size="64MB", chunks=1).schedule
+    >>> mend_orbit(plan, Damage.of(fabric, down=["gpu0:gpu1"])).schedule.num_sends
+    4032
+    """
+    begin = time.perf_counter()
+    base = schedule.base if isinstance(schedule, PatchedSchedule) else schedule
+    verify_orbit(base, strict=True)
+    made = _patched(base, damage)
+    verify_orbit(made, strict=True)
+    pieces = made.problem.num_chunks
+    return OrbitResult(
+        schedule=made,
+        bound=_bound_of(made),
+        given_chunks=False,
+        solve_seconds=time.perf_counter() - begin,
+        tried=(Attempt(pieces, made.method, made.finish_time_s),),
+    )
+
+
+def _patched(schedule: OrbitSchedule, damage: Damage) -> PatchedSchedule:
+    """Patch a plan and bound what the damage leaves."""
+    from teccl.orbit.plan.mending import mended
+
+    return replace(mended(schedule, damage), bound=summarise(schedule.problem, damage))
 
 
 def _cut(problem: FabricProblem) -> Iterator[FabricProblem]:
@@ -102,7 +155,7 @@ def _cut(problem: FabricProblem) -> Iterator[FabricProblem]:
         yield problem
 
 
-def _bound_of(schedule: OrbitSchedule) -> BoundSummary:
+def _bound_of(schedule: OrbitSchedule | PatchedSchedule) -> BoundSummary:
     """What was proven about a schedule's problem."""
     assert schedule.bound is not None
     return schedule.bound

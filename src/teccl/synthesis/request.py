@@ -277,14 +277,15 @@ def read_topology(
     network = Topology.parse(topology)
     if overhead is not None:
         network = network.with_overhead(parse_duration(overhead, what="overhead"))
-    factors = _read_factors(degrade)
+    factors = read_factors(degrade)
     if factors:
         network = network.degraded(factors)
     gone = [without_links] if isinstance(without_links, str) else list(without_links)
     return network.without_links(gone) if gone else network
 
 
-def _read_factors(degrade: str | Sequence[str] | Mapping[str, object]) -> dict[str, Fraction]:
+def read_factors(degrade: str | Sequence[str] | Mapping[str, object]) -> dict[str, Fraction]:
+    """Read which part of their bandwidth links have left."""
     if isinstance(degrade, Mapping):
         pairs = [(str(spec), value) for spec, value in degrade.items()]
     else:

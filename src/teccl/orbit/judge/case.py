@@ -16,7 +16,7 @@ from teccl.verification.violation import MAX_PER_KIND, Violation, ViolationKind
 _PS_PER_S = 10**12
 
 
-def _to_ps(seconds: Fraction) -> int:
+def to_ps(seconds: Fraction) -> int:
     """Whole picoseconds, rounded up."""
     return -((-seconds * _PS_PER_S) // 1)
 
@@ -44,6 +44,8 @@ class Case:
         Number of the send's transfer, counted without gaps.
     held, arrival
         For how long it holds its link, and when it is at the far end, in picoseconds.
+    element
+        For sends of single images, the element that takes the orbit's first chunk to theirs.
     found
         Violations so far.
     """
@@ -59,6 +61,7 @@ class Case:
     transfer: IntArray
     held: IntArray
     arrival: IntArray
+    element: IntArray | None = None
     found: list[Violation] = field(default_factory=list)
     _counts: Counter[ViolationKind] = field(default_factory=Counter)
 
@@ -71,8 +74,8 @@ class Case:
         size, held, alpha = schedule.problem.chunk_bytes, [], []
         for link in fabric.links:
             slowest = min([link.bandwidth, *(fabric.shared[i].bandwidth for i in link.shares)])
-            held.append(_to_ps(link.overhead) + _to_ps(size / slowest))
-            alpha.append(_to_ps(link.alpha))
+            held.append(to_ps(link.overhead) + to_ps(size / slowest))
+            alpha.append(to_ps(link.alpha))
         holds = ints(held)[orbit]
         return Case(
             schedule=schedule,
@@ -117,6 +120,10 @@ class Case:
         """Name of a node."""
         return self.problem.fabric.node_name(int(node))
 
+    def shift(self, element: int) -> str:
+        """An element of the group as people read it."""
+        return str(self.problem.fabric.group.digits(ints([element]))[:, 0].tolist())
+
     def add(
         self,
         kind: ViolationKind,
@@ -132,6 +139,8 @@ class Case:
         subject, chunk = "", chunk if row is None else int(self.chunk[row])
         if chunk is not None:
             subject = self.problem.chunk_name(chunk)
+        if row is not None and self.element is not None:
+            subject += f", moved by {self.shift(int(self.element[row]))}"
         if row is not None:
             subject += f" on {self.name(self.src[row])} > {self.name(self.dst[row])}"
         self.found.append(

@@ -20,6 +20,8 @@ def check_transfers(case: Case) -> None:
     order = np.argsort(case.transfer, kind="stable")
     same = np.diff(case.transfer[order]) == 0
     differs = (np.diff(case.chunk[order]) != 0) | (np.diff(case.is_reduce[order]) != 0)
+    if case.element is not None:
+        differs |= np.diff(case.element[order]) != 0
     mixed = "its transfer mixes chunks or ops"
     case.add_each(ViolationKind.MIXED_TRANSFER, order[1:][same & differs], lambda _: mixed)
     roots = np.flatnonzero(case.from_gpu)

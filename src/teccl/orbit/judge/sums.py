@@ -27,9 +27,13 @@ def check_sums(case: Case) -> None:
     chunks = np.arange(case.problem.num_chunk_orbits)
     cuts = np.searchsorted(case.chunk[order], np.append(chunks, len(chunks)))
     for chunk in chunks.tolist():
-        rows = order[cuts[chunk] : cuts[chunk + 1]]
-        if not _is_one_tree(case, chunk, rows):
-            _replay(case, chunk, rows)
+        check_sum(case, chunk, order[cuts[chunk] : cuts[chunk + 1]])
+
+
+def check_sum(case: Case, chunk: int, rows: IntArray) -> None:
+    """Check the sends of one chunk."""
+    if not is_one_tree(case, chunk, rows):
+        _replay(case, chunk, rows)
 
 
 def _carried(case: Case, rows: IntArray) -> tuple[IntArray, IntArray]:
@@ -39,7 +43,7 @@ def _carried(case: Case, rows: IntArray) -> tuple[IntArray, IntArray]:
     return leaves, roots[np.searchsorted(case.transfer[roots], case.transfer[leaves])]
 
 
-def _is_one_tree(case: Case, chunk: int, rows: IntArray) -> bool:
+def is_one_tree(case: Case, chunk: int, rows: IntArray) -> bool:
     """Whether all contributions flow along one tree to its root, and only the total is copied.
 
     Every GPU but the root sends its sum once, after all that comes to it has come. Times increase

@@ -29,7 +29,7 @@ def exchanged(problem: FabricProblem) -> OrbitSends | None:
     busy = np.maximum(ways.held[ways.first], second)
     chunks, counts, rows = [], [], []
     for owner in range(len(problem.fabric.gpu_orbits)):
-        distance, before = _cheapest(ways, owner)
+        distance, before = cheapest(ways, owner)
         if (distance >= _FAR).any():
             return None
         order = np.argsort(distance, kind="stable")
@@ -47,7 +47,7 @@ def exchanged(problem: FabricProblem) -> OrbitSends | None:
     return hops(problem, ways, np.column_stack([names, table]), starts)
 
 
-def _cheapest(ways: Ways, owner: int) -> tuple[IntArray, IntArray]:
+def cheapest(ways: Ways, owner: int) -> tuple[IntArray, IntArray]:
     """Least time for which links are held on the way to each rank, and who comes last before it.
 
     Returns

@@ -135,8 +135,8 @@ def hops(problem: FabricProblem, ways: Ways, sends: IntArray, starts: IntArray) 
         chunk=np.concatenate([chunk, chunk[passes]]),
         link=np.concatenate(
             [
-                _link_at(problem, first, source, 0),
-                _link_at(problem, second[passes], rank[passes], 1),
+                link_at(problem, first, source, 0),
+                link_at(problem, second[passes], rank[passes], 1),
             ]
         ),
         start_ps=np.concatenate([starts, (starts + ways.lag[way])[passes]]),
@@ -144,7 +144,7 @@ def hops(problem: FabricProblem, ways: Ways, sends: IntArray, starts: IntArray) 
     )
 
 
-def _link_at(problem: FabricProblem, orbits: IntArray, ranks: IntArray, end: int) -> IntArray:
+def link_at(problem: FabricProblem, orbits: IntArray, ranks: IntArray, end: int) -> IntArray:
     """Link of each orbit that has a rank at one of its ends."""
     fabric = problem.fabric
     found = np.empty(len(orbits), dtype=np.int64)

@@ -40,20 +40,30 @@ def backwards(problem: FabricProblem, sends: OrbitSends) -> OrbitSends:
     made = OrbitSchedule(problem=mirrored(problem), sends=sends)
     turned = made.sends.copy()
     turned["start_ps"] = made.finish_ps - made.arrival_ps
-    turned["link"] = _turned_links(problem.fabric, made.sends["link"])
+    turned["link"] = turned_back(problem.fabric, made.sends["link"])
     turned["reduce"] = True
     return turned
 
 
-def _turned_links(fabric: Fabric, links: IntArray) -> IntArray:
+def turned_back(fabric: Fabric, links: IntArray) -> IntArray:
     """Links of a fabric by their numbers in the transposed one.
 
     A link from g to g + d has the number of g here and that of g + d there.
     """
+    return _shifted(fabric, links, -1)
+
+
+def turned_links(fabric: Fabric, links: IntArray) -> IntArray:
+    """Links of the transposed fabric by their numbers in the one that is given."""
+    return _shifted(fabric, links, 1)
+
+
+def _shifted(fabric: Fabric, links: IntArray, sign: int) -> IntArray:
+    """Links moved by the offset of their orbits, or back."""
     orbit = fabric.link_orbit(links)
     found = np.empty_like(links)
     for number in np.unique(orbit).tolist():
         rows, lattice = orbit == number, fabric.link_lattices[number]
-        base, offset = fabric.link_base[number], [-x for x in fabric.links[number].offset]
+        base, offset = fabric.link_base[number], [sign * x for x in fabric.links[number].offset]
         found[rows] = base + lattice.image(links[rows] - base, lattice, offset)
     return found

@@ -1,0 +1,180 @@
+"""PatchedSchedule: an orbit schedule of a fabric with damage, patched around it.
+
+All images of the orbit schedule's transfers stay but those that are *removed*, which are listed by
+transfer and element of the group, and single sends are *added*. What is listed grows with the
+damage and with the GPUs, never with all sends.
+"""
+
+from dataclasses import dataclass, field
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from teccl._arrays import IntArray, ints
+from teccl.errors import ScheduleError
+from teccl.orbit.damage import Damage
+from teccl.orbit.fabric import Fabric
+from teccl.orbit.problem import FabricProblem
+from teccl.orbit.schedule import OrbitSchedule
+from teccl.schedule import BoundSummary
+from teccl.units import PICOSECONDS, picoseconds
+
+# An added send: the image of a chunk orbit's first chunk under an element, on one link.
+ADDED_DTYPE = np.dtype(
+    [
+        ("chunk", np.int64),
+        ("element", np.int64),
+        ("link", np.int64),
+        ("transfer", np.int64),
+        ("start_ps", np.int64),
+        ("reduce", np.bool_),
+    ]
+)
+# A removed image of a transfer.
+REMOVED_DTYPE = np.dtype([("transfer", np.int64), ("element", np.int64)])
+Rows = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PatchedSchedule:
+    """An orbit schedule without some images, and with sends of its own.
+
+    Parameters
+    ----------
+    base
+        A correct orbit schedule of the fabric without damage; it claims nothing.
+    damage
+        Links that are down or slow.
+    removed
+        Array of `REMOVED_DTYPE`: images of transfers of the base that do not take place; kept
+        sorted.
+    added
+        Array of `ADDED_DTYPE`: sends in their stead, with transfers numbered on their own.
+    method, bound, claimed_finish_ps
+        As of an `OrbitSchedule`; the bound is that of the damaged fabric.
+    """
+
+    base: OrbitSchedule = field(repr=False)
+    damage: Damage = field(repr=False)
+    removed: Rows = field(repr=False)
+    added: Rows = field(repr=False)
+    method: str = "unknown"
+    bound: BoundSummary | None = None
+    claimed_finish_ps: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.damage.fabric != self.base.fabric:
+            raise ScheduleError("the damage is that of another fabric; give the schedule's own")
+        order, problem = self.base.fabric.group.order, self.base.problem
+        whole = 2**31 - 1
+        _check("removed", self.removed, REMOVED_DTYPE, {"transfer": whole, "element": order})
+        limits = {"chunk": problem.num_chunk_orbits, "element": order, "transfer": whole}
+        limits |= {"link": problem.fabric.num_links, "start_ps": 2**62}
+        _check("added", self.added, ADDED_DTYPE, limits)
+        unknown = np.setdiff1d(self.removed["transfer"], self.base.sends["transfer"])
+        if len(unknown):
+            raise ScheduleError(f"removed: transfer {unknown[0]} is not in the schedule; drop it")
+        if len(np.unique(self.removed)) < len(self.removed):
+            raise ScheduleError("removed: an image is named twice; name each once")
+        still = np.flatnonzero(~problem.is_moved(self.added["chunk"]))
+        if len(still):
+            raise ScheduleError(f"added {still[0]} is of a chunk from a gpu to itself; drop it")
+        added = self.added
+        ordered = added[np.lexsort((added["chunk"], added["link"], added["start_ps"]))]
+        removed = np.sort(self.removed, order=("transfer", "element"))
+        for name, array in (("added", ordered), ("removed", removed)):
+            array.setflags(write=False)
+            object.__setattr__(self, name, array)
+
+    def __repr__(self) -> str:
+        return (
+            f"PatchedSchedule({self.method!r}, {self.problem.collective.value} on "
+            f"{self.fabric.name!r}, {len(self.damage.rates)} links damaged, "
+            f"{len(self)} sends of {self.num_sends} listed, {self.finish_time_s * 1e6:.6g} us)"
+        )
+
+    def __len__(self) -> int:
+        return len(self.base) + len(self.added)
+
+    @property
+    def problem(self) -> FabricProblem:
+        """What is asked for; the damage is beside it."""
+        return self.base.problem
+
+    @property
+    def fabric(self) -> Fabric:
+        """The network without damage."""
+        return self.base.fabric
+
+    @property
+    def num_sends(self) -> int:
+        """Sends of the whole schedule."""
+        transfer, hops = np.unique(self.base.sends["transfer"], return_counts=True)
+        gone = hops[np.searchsorted(transfer, self.removed["transfer"])]
+        return self.base.num_sends - int(gone.sum()) + len(self.added)
+
+    @property
+    def added_times(self) -> tuple[IntArray, IntArray]:
+        """For how long each added send holds its link, and when it is at the far end."""
+        held, alpha = lengths(self.problem, self.damage, self.added["link"])
+        return held, self.added["start_ps"] + held + alpha
+
+    @property
+    def finish_ps(self) -> int:
+        """Picoseconds until the last arrival."""
+        if self.claimed_finish_ps is not None:
+            return self.claimed_finish_ps
+        transfer, count = np.unique(self.removed["transfer"], return_counts=True)
+        gone = transfer[count == self.fabric.group.order]
+        kept = ~np.isin(self.base.sends["transfer"], gone)
+        last = int(self.base.arrival_ps[kept].max(initial=0))
+        return max(last, int(self.added_times[1].max(initial=0)))
+
+    @property
+    def finish_time_s(self) -> float:
+        """Seconds until the last arrival."""
+        return self.finish_ps / PICOSECONDS
+
+    @property
+    def bytes_on_wire(self) -> Fraction:
+        """Bytes carried by all links together, every hop of every image counted."""
+        return self.num_sends * self.problem.chunk_bytes
+
+    def save(self, path: str | Path) -> None:
+        """Write the schedule file; compressed when the name ends in ``.gz``."""
+        from teccl.orbit.files import save_orbit
+
+        save_orbit(self, Path(path))
+
+
+def lengths(problem: FabricProblem, damage: Damage, links: IntArray) -> tuple[IntArray, IntArray]:
+    """Picoseconds for which a chunk holds each link, damage considered, and the links' latency.
+
+    Links that are down count as they were.
+    """
+    fabric, size, orbit = problem.fabric, problem.chunk_bytes, problem.fabric.link_orbit(links)
+    alpha = ints([picoseconds(link.alpha) for link in fabric.links])
+    held = ints(
+        [picoseconds(link.overhead) + picoseconds(size / link.bandwidth) for link in fabric.links]
+    )[orbit]
+    for link, rate in damage.rates.items():
+        if rate is not None:
+            here = links == link
+            held[here] = picoseconds(fabric.link_at(link).overhead) + picoseconds(size / rate)
+    return held, alpha[orbit]
+
+
+def _check(what: str, rows: Rows, dtype: np.dtype[Any], limits: dict[str, int]) -> None:
+    """Refuse columns of another type or out of range."""
+    if rows.dtype != dtype:
+        raise ScheduleError(f"{what} has type {rows.dtype}; use {dtype}")
+    for column, limit in limits.items():
+        bad = np.flatnonzero((rows[column] < 0) | (rows[column] >= limit))
+        if len(bad):
+            raise ScheduleError(
+                f"{what} {bad[0]} has {column} {rows[column][bad[0]]}; "
+                f"it must be from 0 to {limit - 1}"
+            )

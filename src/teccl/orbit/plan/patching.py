@@ -1,0 +1,286 @@
+"""Patching: what compiled loops need to know of a damaged fabric, and what they make as sends."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from teccl._arrays import IntArray, expand, ints, new_run
+from teccl.errors import MethodError
+from teccl.orbit.damage import Damage
+from teccl.orbit.patched import ADDED_DTYPE, Rows, lengths
+from teccl.orbit.plan.exchange import cheapest
+from teccl.orbit.plan.growing import link_at
+from teccl.orbit.plan.removing import Transfers
+from teccl.orbit.plan.ways import Ways
+from teccl.orbit.problem import FabricProblem
+from teccl.orbit.schedule import OrbitSchedule, OrbitSends
+
+_NEVER = np.iinfo(np.int64).max
+# What a detour may cost beside a cheapest way, in units of the cheapest step: a step at either
+# end, then a few, then anything.
+_DETOURS = (2, 16, 2**20)
+
+
+class Network(NamedTuple):
+    """Ways of the damaged fabric as compiled loops take them; see `grafting.graft`."""
+
+    ways: Ways
+    tables: tuple[IntArray, ...]
+    lengths: tuple[IntArray, IntArray]
+    lattice: tuple[IntArray, IntArray, IntArray, int]
+
+    @staticmethod
+    def of(problem: FabricProblem, damage: Damage) -> "Network":
+        """Tabulate the ways of a problem's fabric, without links that are down."""
+        fabric, ways = problem.fabric, Ways.of(problem)
+        ranks = np.arange(fabric.num_gpus)
+        out = np.full((len(ways), len(ranks)), -1, dtype=np.int64)
+        into, near, far = out.copy(), out.copy(), ways.target
+        for way in range(len(ways)):
+            out[way] = link_at(problem, np.full(len(ranks), ways.first[way]), ranks, 0)
+            if ways.second[way] >= 0:
+                into[way] = link_at(problem, np.full(len(ranks), ways.second[way]), ranks, 1)
+            there = np.flatnonzero(far[way] >= 0)
+            near[way][far[way][there]] = there
+        for table in (out, into):
+            table[damage.is_down(table)] = -1
+        entered, left = (
+            np.where(table < 0, -1, table - fabric.num_gpus) for table in (ways.entered, ways.left)
+        )
+        count = max(1, fabric.num_switches)
+        members = (*_members(entered, count), *_members(left, count))
+        group = fabric.group
+        lattice = (
+            group.digits(np.arange(group.order)),
+            ints(list(group.moduli)),
+            ints(list(group.strides)),
+            len(fabric.gpu_orbits),
+        )
+        return Network(
+            ways=ways,
+            tables=(out, into, near, far, entered, left, *members),
+            lengths=lengths(problem, damage, np.arange(fabric.num_links)),
+            lattice=lattice,
+        )
+
+
+def _members(switch: IntArray, count: int) -> tuple[IntArray, IntArray]:
+    """By way and switch, where its ranks begin, and those ranks."""
+    first = np.zeros((len(switch), count + 1), dtype=np.int64)
+    lists, total = [np.empty(0, dtype=np.int64)], 0
+    for row, numbers in zip(first, switch, strict=True):
+        ranks = np.flatnonzero(numbers >= 0)
+        ranks = ranks[np.argsort(numbers[ranks], kind="stable")]
+        row[:] = total + np.searchsorted(numbers[ranks], np.arange(count + 1))
+        lists.append(ranks)
+        total += len(ranks)
+    return first, np.concatenate(lists)
+
+
+class Removed(NamedTuple):
+    """Images that go: transfer, by its place among all, and element of the group."""
+
+    transfer: IntArray
+    element: IntArray
+
+
+class Calendars(NamedTuple):
+    """When links are busy with images that stay; see `bookings.next_free` for the columns."""
+
+    images: tuple[IntArray, ...]
+    tail: IntArray
+
+    @staticmethod
+    def of(
+        problem: FabricProblem, sends: OrbitSends, damage: Damage, removed: Removed
+    ) -> "Calendars":
+        """List what each orbit's links are busy with, and what is freed of single links."""
+        fabric = problem.fabric
+        line = fabric.link_orbit(np.arange(fabric.num_links))
+        orbit = fabric.link_orbit(sends["link"])
+        by = np.argsort(orbit, kind="stable")
+        start = sends["start_ps"][by]
+        held = OrbitSchedule(problem=problem, sends=sends).held_ps[by]
+        end = start + held
+        first = np.searchsorted(orbit[by], np.arange(len(fabric.links) + 1))
+        fresh = np.append(new_run(orbit[by]), True)
+        # All sends on a link are equally long, so that shorter gaps are of no use.
+        fresh[1:-1] |= start[1:] - end[:-1] >= held[1:]
+        last = np.flatnonzero(fresh[1:])
+        block = last[np.searchsorted(last, np.arange(len(by)))]
+        used = np.diff(first) > 0
+        tail = np.where(used, end[np.maximum(first[1:], 1) - 1], 0)[line]
+        # Nothing stays on a damaged link.
+        line[damage.links], tail[damage.links] = -1, 0
+        link, place = _freed(problem, sends, removed, by)
+        keys = np.unique(link * len(by) + place)
+        freed_first = np.searchsorted(keys, np.arange(fabric.num_links + 1) * len(by))
+        images = line, first, start, end, block, freed_first, keys % len(by)
+        return Calendars(images=images, tail=tail)
+
+    def opened(self, room: int) -> tuple[IntArray, ...]:
+        """Return calendars with room for so many bookings."""
+        head = np.full(len(self.tail), -1, dtype=np.int64)
+        books = [np.empty(room, dtype=np.int64) for _ in range(3)]
+        return (*self.images, head, *books, np.zeros(1, dtype=np.int64), self.tail.copy())
+
+
+def _freed(
+    problem: FabricProblem, sends: OrbitSends, removed: Removed, by: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Links that removed images would use, and places of the sends in the given order."""
+    place = np.empty(len(by), dtype=np.int64)
+    place[by] = np.arange(len(by))
+    transfer = np.unique(sends["transfer"], return_inverse=True)[1].reshape(-1)
+    rows = np.argsort(transfer, kind="stable")
+    cuts = np.searchsorted(transfer[rows], np.arange(transfer.max() + 2))
+    count = np.diff(cuts)[removed.transfer]
+    hops = rows[expand(cuts[removed.transfer], count)]
+    element = np.repeat(removed.element, count)
+    return problem.fabric.moved_links(sends["link"][hops], element), place[hops]
+
+
+class Images(NamedTuple):
+    """Chunks that are to be served, in this order, with the removed images of each together."""
+
+    chunk: IntArray
+    element: IntArray
+    first: IntArray
+    removed: IntArray
+
+    @staticmethod
+    def of(problem: FabricProblem, transfers: Transfers, removed: Removed) -> "Images":
+        """Put chunks that one rank lacks first, which fit the times at which they used to come.
+
+        Then come those that most ranks lack, and of these those that were sent first.
+        """
+        order = problem.fabric.group.order
+        key = transfers.chunk[removed.transfer] * order + removed.element
+        names, image, count = np.unique(key, return_inverse=True, return_counts=True)
+        begin = np.full(len(names), _NEVER)
+        np.minimum.at(begin, image, transfers.start[removed.transfer])
+        turn = np.empty(len(names), dtype=np.int64)
+        served = np.lexsort((begin, -count, count > 1))
+        turn[served] = np.arange(len(names))
+        return Images(
+            chunk=names[served] // order,
+            element=names[served] % order,
+            first=np.concatenate([[0], np.cumsum(count[served])]),
+            removed=np.argsort(turn[image], kind="stable"),
+        )
+
+
+def grafted(
+    problem: FabricProblem,
+    network: Network,
+    transfers: Transfers,
+    removed: Removed,
+    calendars: Calendars,
+) -> Rows:
+    """Bring copied chunks again to all ranks that lack them."""
+    from teccl.orbit.plan.grafting import graft
+
+    fabric = problem.fabric
+    images = Images.of(problem, transfers, removed)
+    rows = images.removed
+    ranks = fabric.moved_nodes(transfers.receiver[removed.transfer[rows]], removed.element[rows])
+    hold = np.full((problem.num_chunk_orbits, fabric.num_gpus), _NEVER)
+    chunks = np.arange(problem.num_chunk_orbits)
+    hold[chunks, problem.owner(chunks)] = 0
+    hold[transfers.chunk, transfers.receiver] = transfers.arrival
+    made = graft(
+        np.column_stack([images.chunk, images.element]),
+        (images.first, ranks),
+        hold,
+        network.lattice,
+        network.tables,
+        network.lengths,
+        calendars.opened(2 * len(ranks)),
+    )
+    if len(made) < len(ranks):
+        raise _out_of_reach(problem)
+    return _sends(network, images, made)
+
+
+def _out_of_reach(problem: FabricProblem) -> MethodError:
+    return MethodError(
+        f"{problem.fabric.name}: with the damage, links that move with the group do not join all "
+        "gpus through one switch at a time; plan it without orbits"
+    )
+
+
+def rerouted(
+    problem: FabricProblem,
+    network: Network,
+    transfers: Transfers,
+    removed: Removed,
+    calendars: Calendars,
+) -> Rows:
+    """Lead chunks with one destination there again, from all ranks that they still come to."""
+    from teccl.orbit.plan.rerouting import reroute
+
+    fabric, ways = problem.fabric, network.ways
+    images = Images.of(problem, transfers, removed)
+    costs = np.array([cheapest(ways, p)[0] for p in range(len(fabric.gpu_orbits))])
+    second = np.where(ways.second < 0, 0, ways.held[ways.second])
+    step = int((ways.held[ways.first] + second).min())
+    room = 4 * len(images.chunk)
+    while True:
+        made, served = reroute(
+            fabric.moved_nodes(problem.owner(images.chunk), images.element),
+            _holders(problem, images, transfers, removed),
+            fabric.moved_nodes(problem.target(images.chunk), images.element),
+            costs,
+            ints([step * detour for detour in _DETOURS]),
+            network.lattice,
+            network.tables,
+            network.lengths,
+            calendars.opened(2 * room),
+            room,
+        )
+        if served >= 0:
+            break
+        room *= 4
+    if served < len(images.chunk):
+        raise _out_of_reach(problem)
+    return _sends(network, images, made)
+
+
+def _holders(
+    problem: FabricProblem, images: Images, transfers: Transfers, removed: Removed
+) -> tuple[IntArray, IntArray, IntArray]:
+    """Where the ranks that still get each chunk begin, those ranks, and since when."""
+    order = problem.fabric.group.order
+    by = np.argsort(transfers.chunk, kind="stable")
+    low, high = (
+        np.searchsorted(transfers.chunk[by], images.chunk, side=side) for side in ("left", "right")
+    )
+    transfer, image = by[expand(low, high - low)], np.repeat(np.arange(len(low)), high - low)
+    element = images.element[image]
+    gone = np.isin(transfer * order + element, removed.transfer * order + removed.element)
+    transfer, image, element = transfer[~gone], image[~gone], element[~gone]
+    owner = problem.owner(images.chunk)
+    rank = np.concatenate([owner, transfers.receiver[transfer]])
+    since = np.concatenate([np.zeros_like(owner), transfers.arrival[transfer]])
+    image = np.concatenate([np.arange(len(owner)), image])
+    ranks = problem.fabric.moved_nodes(rank, images.element[image])
+    turn = np.argsort(image, kind="stable")
+    first = np.searchsorted(image[turn], np.arange(len(owner) + 1))
+    return first, ranks[turn], since[turn]
+
+
+def _sends(network: Network, images: Images, made: IntArray) -> Rows:
+    """Return the sends over single links of sends over ways."""
+    image, way, source, rank, start = made.T
+    out, into = network.tables[:2]
+    held, alpha = network.lengths
+    link, second = out[way, source], into[way, rank]
+    passes = np.flatnonzero(second >= 0)
+    rows = np.concatenate([np.arange(len(made)), passes])
+    added = np.zeros(len(rows), dtype=ADDED_DTYPE)
+    added["chunk"], added["element"] = images.chunk[image[rows]], images.element[image[rows]]
+    added["link"] = np.concatenate([link, second[passes]])
+    added["transfer"] = rows
+    there = start + held[link] + alpha[link]
+    added["start_ps"] = np.concatenate([start, there[passes]])
+    return added

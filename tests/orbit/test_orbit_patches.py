@@ -1,0 +1,290 @@
+"""Patched orbit schedules: mended around damage, judged as if every send were listed."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.orbit.drawing import draw_problem, draw_schedule
+
+from teccl.errors import InputError, MethodError, TopologyError
+from teccl.orbit import Damage, PatchedSchedule, expand, mend_orbit, parse_fabric, verify_orbit
+from teccl.orbit.fabric import Fabric
+from teccl.orbit.files import orbit_from_dict, orbit_to_dict
+from teccl.orbit.plan.mending import mended
+from teccl.orbit.ranks import rank_program
+from teccl.orbit.solving import solve_orbit
+from teccl.verification import verify
+
+PLANNED = ("allgather", "reducescatter", "allreduce", "alltoall")
+SMALL = [
+    *("torus:dims=3x4", "torus:dims=2x2x3", "ring:gpus=6", "dgx-h100:chassis=3", "star:gpus=5"),
+    *("gb200-nvl72:chassis=2", "hypercube:dimension=3", "fully-connected:gpus=5"),
+    *("twisted-torus:dims=2x2x4", "dgx-b300:chassis=2,planes=2"),
+]
+QUICK, FULL = 40, 300
+
+
+def draw_damage(rng: random.Random, fabric: Fabric) -> Damage:
+    """Damage of a few random links, each down or slower."""
+    links = rng.sample(range(fabric.num_links), min(rng.choice([1, 1, 2, 4]), fabric.num_links))
+    slower = {link: fabric.link_at(link).bandwidth / rng.choice([2, 3]) for link in links}
+    return Damage(fabric=fabric, rates={x: rng.choice([None, slower[x]]) for x in links})
+
+
+def drawn(seed: int) -> PatchedSchedule | None:
+    """A random schedule of a random fabric, patched around damage; None where that is refused."""
+    rng = random.Random(seed)
+    problem = draw_problem(rng)
+    bare = tuple(replace(link, shares=()) for link in problem.fabric.links)
+    problem = replace(problem, fabric=replace(problem.fabric, links=bare, shared=()))
+    schedule = draw_schedule(rng, problem)
+    if verify_orbit(schedule):
+        return None
+    try:
+        return mended(schedule, draw_damage(rng, problem.fabric))
+    except MethodError:
+        return None
+
+
+def is_correct_when_listed(schedule: PatchedSchedule) -> bool:
+    """What the general judge says of the schedule with all sends, and that its finish agrees."""
+    try:
+        whole = expand(schedule)
+    except InputError:
+        return False
+    assert len(whole) == schedule.num_sends
+    plain = replace(schedule, claimed_finish_ps=None)
+    correct = not verify(whole)
+    if not any("damaged" in str(each) for each in verify_orbit(schedule)):
+        assert replace(whole, claimed_finish_ps=None).finish_ps == plain.finish_ps
+    return correct
+
+
+def assert_agrees(schedule: PatchedSchedule) -> bool:
+    """Assert that the judge says of a patch what it says of all sends; return the verdict.
+
+    It refuses images that stay on slow links, some of which would do.
+    """
+    found = verify_orbit(schedule)
+    correct = is_correct_when_listed(schedule)
+    assert correct or found
+    assert not correct or all("damaged" in str(each) for each in found), found[:3]
+    return not found
+
+
+def check_draws(wanted: int, seed: int) -> None:
+    """Assert that so many patches of random schedules are correct."""
+    count = 0
+    while count < wanted:
+        seed += 1
+        schedule = drawn(seed)
+        if schedule is not None and len(schedule.removed):
+            assert assert_agrees(schedule), seed
+            count += 1
+
+
+def test_patches_are_correct_with_all_sends_listed():
+    """Random plans, mended around random damage, are what the general judge accepts."""
+    check_draws(QUICK, 0)
+
+
+@pytest.mark.slow
+def test_patches_are_correct_by_hundreds():
+    """The same 300 times."""
+    check_draws(FULL, 10_000)
+
+
+@pytest.mark.parametrize("collective", PLANNED)
+@pytest.mark.parametrize("spec", SMALL)
+def test_plans_are_mended_on_presets(spec, collective):
+    """Plans of presets, too, unless a GPU is cut off."""
+    rng, fabric = random.Random(f"{spec} {collective}"), parse_fabric(spec)
+    plan = solve_orbit(fabric, collective, size="1MB", chunks=rng.choice([1, 2])).schedule
+    for _ in range(2):
+        try:
+            result = mend_orbit(plan, draw_damage(rng, fabric))
+        except MethodError:
+            continue
+        assert is_correct_when_listed(result.schedule)
+        assert result.bound.physical_ps <= result.schedule.finish_ps
+
+
+def _edit(
+    table: str, column: str, value: Callable[[random.Random, int], int]
+) -> Callable[..., None]:
+    def mutate(rng: random.Random, patch: Any) -> None:
+        values = patch[table][column]
+        if values:
+            row = rng.randrange(len(values))
+            values[row] = value(rng, values[row])
+
+    return mutate
+
+
+def _drop(table: str) -> Callable[..., None]:
+    def mutate(rng: random.Random, patch: Any) -> None:
+        count = len(patch[table]["element"])
+        row = rng.randrange(count) if count else None
+        for column in patch[table].values():
+            if row is not None:
+                del column[row]
+
+    return mutate
+
+
+def _repeat(rng: random.Random, patch: Any) -> None:
+    row = rng.randrange(len(patch["added"]["link"]))
+    for column in patch["added"].values():
+        column.append(column[row])
+
+
+def _slower(rng: random.Random, patch: Any) -> None:
+    rng.choice(patch["damage"])["bandwidth"] = "9KB/s"
+
+
+def _down(rng: random.Random, patch: Any) -> None:
+    rng.choice(patch["damage"])["bandwidth"] = None
+
+
+def _elsewhere(rng: random.Random, patch: Any) -> None:
+    rng.choice(patch["damage"])["link"] += rng.choice([-1, 1])
+
+
+MUTATIONS: dict[str, Callable[[random.Random, Any], None]] = {
+    "keep": _drop("removed"),
+    "lose": _drop("added"),
+    "repeat": _repeat,
+    "other image": _edit("removed", "element", lambda rng, x: max(0, x + rng.choice([-1, 1]))),
+    "other transfer": _edit("removed", "transfer", lambda rng, x: max(0, x + rng.choice([-1, 1]))),
+    "earlier": _edit("added", "start_ps", lambda rng, x: max(0, x - rng.randrange(1, 10**6))),
+    "later": _edit("added", "start_ps", lambda rng, x: x + rng.randrange(1, 10**6)),
+    "link": _edit("added", "link", lambda rng, x: max(0, x + rng.choice([-2, -1, 1, 2]))),
+    "chunk": _edit("added", "chunk", lambda rng, x: max(0, x + rng.choice([-1, 1]))),
+    "element": _edit("added", "element", lambda rng, x: max(0, x + rng.choice([-1, 1]))),
+    "mix": _edit("added", "transfer", lambda rng, x: max(0, x + rng.choice([-1, 1]))),
+    "op": _edit("added", "reduce", lambda _, x: 1 - x),
+    "slower": _slower,
+    "down": _down,
+    "elsewhere": _elsewhere,
+}
+# After these no file is correct.
+FATAL = ("repeat",)
+
+
+def check_mutations(wanted: int, seed: int) -> None:
+    """Change files of patches until so many wrong ones were caught."""
+    count = 0
+    while count < wanted:
+        seed += 1
+        rng, schedule = random.Random(seed), drawn(seed)
+        if schedule is None or not len(schedule.added):
+            continue
+        for name, mutate in MUTATIONS.items():
+            document = orbit_to_dict(schedule)
+            mutate(rng, document["patch"])
+            if document == orbit_to_dict(schedule):
+                continue
+            try:
+                correct = assert_agrees(orbit_from_dict(document))
+            except InputError:
+                correct = False
+            assert not correct or name not in FATAL, name
+            count += not correct
+
+
+def test_changed_patches_are_caught():
+    """A patch that does not stand for a correct schedule any more is refused or judged wrong."""
+    check_mutations(QUICK, 20_000)
+
+
+@pytest.mark.slow
+def test_changed_patches_are_caught_by_hundreds():
+    """The same for 300 wrong files."""
+    check_mutations(FULL, 30_000)
+
+
+def test_images_that_touch_no_damage_stay():
+    """What is listed grows with the GPUs, and all other images are those of the plan."""
+    fabric = parse_fabric("dgx-h100:chassis=16")
+    plan = solve_orbit(fabric, "alltoall", size="1GB", chunks=1).schedule
+    patched = mend_orbit(plan, Damage.of(fabric, down=["c3/gpu2:leaf2"])).schedule
+    assert np.array_equal(patched.base.sends, plan.sends)
+    assert len(patched.removed) < 6 * fabric.num_gpus
+    assert len(patched.added) < 30 * fabric.num_gpus
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reducescatter", "alltoall"])
+def test_a_lost_rail_costs_what_it_must(collective):
+    """A chassis with seven of eight rails is served within two percent of the bound."""
+    fabric = parse_fabric("dgx-h100:chassis=32")
+    plan = solve_orbit(fabric, collective, size="1GB").schedule
+    result = mend_orbit(plan, Damage.of(fabric, down=["c3/gpu2:leaf2"]))
+    assert result.physical_gap < 0.02
+    assert result.bound.physical_ps > 1.1 * plan.bound.physical_ps
+
+
+def test_programs_of_ranks_are_those_of_all_sends():
+    """Every message that a rank of a patched schedule has, and no other."""
+    fabric = parse_fabric("dgx-h100:chassis=3")
+    plan = solve_orbit(fabric, "allreduce", size="1MB", chunks=1).schedule
+    patched = mend_orbit(plan, Damage.of(fabric, down=["c1/gpu2:leaf2"])).schedule
+    whole = expand(patched)
+    topology = whole.problem.topology
+    links = [topology.links[i] for i in whole.sends["link"].tolist()]
+    for rank in (0, 9, 10):
+        steps = list(rank_program(patched, rank))
+        sent = sorted(step.time_ps for step in steps if step.action == "send")
+        listed = whole.sends["start_ps"].tolist()
+        ends = zip(links, listed, strict=True)
+        assert sent == sorted(start for link, start in ends if link.src == rank)
+        come = [step for step in steps if step.action != "send"]
+        assert len(come) == sum(link.dst == rank for link in links)
+        assert [step.time_ps for step in steps] == sorted(step.time_ps for step in steps)
+
+
+def test_the_same_damage_gives_the_same_patch():
+    """Nothing depends on time."""
+    fabric = parse_fabric("torus:dims=5x6")
+    plan = solve_orbit(fabric, "allgather", size="1MB", chunks=1).schedule
+    damage = Damage.of(fabric, down=["gpu0:gpu1"], slower={"gpu7:*": Fraction(1, 2)})
+    files = [orbit_to_dict(mend_orbit(plan, damage).schedule) for _ in range(2)]
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize(
+    ("down", "slower", "message"),
+    [
+        (["gpu0:gpu99"], {}, "no node 'gpu99'"),
+        (["gpu0"], {}, "write A:B"),
+        (["gpu0:gpu7"], {}, "no link between"),
+        ([], {"gpu0:gpu1": Fraction(3, 2)}, "not between 0 and 1"),
+        ([], {"gpu0:gpu1": Fraction(0)}, "not between 0 and 1"),
+    ],
+)
+def test_damage_of_links_that_are_not_there_is_refused(down, slower, message):
+    """The message names what is wrong."""
+    with pytest.raises(TopologyError, match=message):
+        Damage.of(parse_fabric("torus:dims=4x4"), down=down, slower=slower)
+
+
+def test_links_are_named_as_everywhere():
+    """Both ways, one way, all of a node, by name or rank; what is down is not slow."""
+    fabric = parse_fabric("torus:dims=4x4")
+    assert len(Damage.of(fabric, down=["gpu0:gpu1"]).rates) == 2
+    assert len(Damage.of(fabric, down=["0>1"]).rates) == 1
+    assert len(Damage.of(fabric, slower={"gpu5:*": Fraction(1, 2)}).rates) == 8
+    both = Damage.of(fabric, down=["0:1"], slower={"0:1": Fraction(1, 2)})
+    assert list(both.rates.values()) == [None, None]
+    assert not Damage.of(fabric, slower={"0:1": Fraction(1)}).rates
+
+
+def test_a_gpu_that_is_cut_off_is_refused():
+    """No plan is patched that cannot be."""
+    fabric = parse_fabric("torus:dims=4x4")
+    plan = solve_orbit(fabric, "allgather", size="1MB", chunks=1).schedule
+    with pytest.raises(MethodError, match="do not join all gpus"):
+        mend_orbit(plan, Damage.of(fabric, down=["gpu5:*"]))
