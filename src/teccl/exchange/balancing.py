@@ -207,28 +207,14 @@ def _run_end(source, size, start, ends, order, begin):
 
 
 @nb.njit(cache=True, nogil=True)
-def _pass(
-    fabric,
-    hold,
-    choices,
-    wanted,
-    order,
-    most,
-    state,
-    known,
-    is_full,
-    searches,
-    leg,
-    count,
-    load,
-    price,
-    scale,
-):
+def _pass(fabric, hold, choices, wanted, order, state, known, is_full, searches, laid, market):
     """Let the marked chunks choose anew, one run of equal ones after another.
 
     Before there is a target only the routes of least latency and least time are looked at. Arrays
     are taken out of their tuples once, as every time counts references.
     """
+    leg, count, most = laid
+    load, price, scale = market
     use_start, use_res, use_kind = fabric.use_start, fabric.use_res, fabric.use_kind
     pair_start, route_start, ways = choices.pair_start, choices.route_start, choices.ways
     source, sizes, start, ends = wanted
@@ -328,16 +314,12 @@ def balance(fabric, hold, choices, wanted, order, num_resources, most, care):
             choices,
             wanted,
             order,
-            most,
             state,
             known,
             is_full,
             searches,
-            leg,
-            count,
-            load,
-            price,
-            scale,
+            (leg, count, most),
+            (load, price, scale),
         )
         if load.max() < fullest * (1.0 - _GAIN):
             fullest = load.max()

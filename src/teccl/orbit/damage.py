@@ -10,7 +10,7 @@ from teccl._arrays import BoolArray, IntArray, ints
 from teccl._suggest import did_you_mean
 from teccl.errors import TopologyError
 from teccl.orbit.fabric import Fabric
-from teccl.topology.model import MIN_BANDWIDTH
+from teccl.topology.graph import MIN_BANDWIDTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from teccl.orbit.problem import FabricProblem
 from teccl.orbit.schedule import OrbitSchedule
 from teccl.problem import Problem
 from teccl.schedule import Schedule, send_array
-from teccl.schedule.model import SendArray
 from teccl.schedule.orbits import MAX_SENDS
+from teccl.schedule.sends import SendArray
 from teccl.topology import Link, Node, Topology
 
 
