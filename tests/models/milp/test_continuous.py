@@ -14,7 +14,7 @@ from tests.construct.test_insertion import last_plan
 from teccl.bounds import summarise
 from teccl.construct.instance import Instance
 from teccl.demand import Demand
-from teccl.models.milp.continuous import closed_plan
+from teccl.models.milp.continuous import closed_plan, is_small
 from teccl.problem import Problem
 from teccl.reachability import find_unreachable
 from teccl.replay import simulate
@@ -124,3 +124,10 @@ def test_what_the_program_does_not_model_is_left_alone() -> None:
     """A limit on buffers is none of its rows."""
     made = make_instance("ring:gpus=3", "allgather", "3KB", buffer=0)
     assert closed_plan(made, last_plan(made), work=1.0, seed=0) is None
+
+
+def test_large_problems_are_left_alone() -> None:
+    """Nothing is built where chunks and routes are many."""
+    made = make_instance("dgx2", "alltoall", "1MB")
+    assert not is_small(made)
+    assert closed_plan(made, last_plan(made, budget=1), work=1.0, seed=0) is None

@@ -22,7 +22,7 @@ from teccl.construct.turned import turned_instance, turned_plan
 from teccl.linear_model import FloatArray, LinearModel, RowBlock, stack
 from teccl.solvers import SolverOptions, SolverStatus
 
-# Pairs of transfers that may meet; a program with more is not closed in seconds.
+# Pairs of transfers that may meet, and transfers; a program with more is not closed in seconds.
 MAX_PAIRS = 20_000
 # Units of time up to which rows keep to the numbers that the solver takes.
 MAX_HORIZON = 2**36
@@ -64,7 +64,7 @@ def closed_plan(instance: Instance, plan: Plan, *, work: float, seed: int) -> Cl
     seed
         Of the solver's choices.
     """
-    if not _is_modelled(instance):
+    if not is_small(instance) or not _is_modelled(instance):
         return None
     known = exactly_timed(instance, plan)
     if not instance.problem.has_reductions:
@@ -78,6 +78,11 @@ def closed_plan(instance: Instance, plan: Plan, *, work: float, seed: int) -> Cl
         return None
     better = plan if found.plan is copies else turned_plan(instance, found.plan)
     return Closed(plan=better, bound=_if_complete(instance, found))
+
+
+def is_small(instance: Instance) -> bool:
+    """Whether closing is worth a look: each chunk may take each route."""
+    return len(instance.problem.chunks) * len(instance.routes) <= MAX_PAIRS
 
 
 def _is_modelled(instance: Instance) -> bool:
@@ -164,10 +169,11 @@ class _Program:
         finish = program._column(0, horizon, horizon)
         for j in range(len(job) - 1):
             program._add_job(shop, j, begun, horizon, finish)
-        pairs = program._pairs(shop)
-        if len(pairs) > MAX_PAIRS:
+        users = program._users(shop)
+        if sum(len(each) ** 2 for each in users) > 2 * MAX_PAIRS:
             return None
-        for one, other in pairs:
+        pairs = {pair for each in users for pair in combinations(each, 2)}
+        for one, other in sorted(pairs):
             program._add_pair(shop, one, other, horizon)
         return program
 
@@ -236,15 +242,14 @@ class _Program:
                     switched = [(take, -big), (self.takes[job, q], -big)]
                     self._at_least([*columns, *switched], int(length[q]) - 2 * big)
 
-    def _pairs(self, shop: Workshop) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-        """List transfers that hold one resource, two by two."""
+    def _users(self, shop: Workshop) -> list[list[tuple[int, int]]]:
+        """List the transfers that may hold each resource."""
         by_resource: dict[int, list[tuple[int, int]]] = {}
         for job, r in self.takes:
             entries = shop.net.entry[0, shop.net.route[0, r].entry : shop.net.route[0, r + 1].entry]
             for resource in entries["res"].tolist():
                 by_resource.setdefault(resource, []).append((job, r))
-        pairs = {pair for users in by_resource.values() for pair in combinations(users, 2)}
-        return sorted(pairs)
+        return list(by_resource.values())
 
     def _add_pair(
         self, shop: Workshop, one: tuple[int, int], other: tuple[int, int], horizon: int

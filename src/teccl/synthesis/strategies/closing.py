@@ -32,12 +32,14 @@ class ExactOffGrid:
 
     def attempts(self, search: Search) -> Iterator[None]:
         """Improve the best schedule that a construction made, or prove it best."""
-        from teccl.models.milp.continuous import closed_plan
+        from teccl.models.milp.continuous import closed_plan, is_small
 
         count = search.request.chunks
         assert count is not None
         instance = Instance.build(search.request.problem(count))
         known = search.incumbents.get(count)
+        if not is_small(instance):
+            return
         start = None if known is None else known.plan or _inserted(instance, search)
         if known is None or start is None or search.bound is None:
             return
