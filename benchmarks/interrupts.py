@@ -96,8 +96,8 @@ def interrupted(
         delayed.look()
         time.sleep(0.02)
     seconds = time.monotonic() - begin
-    # Children of a process that was killed need a moment to notice.
-    for _ in range(100 if ignored else 1):
+    # Whoever watches a process that ended needs a moment to notice.
+    for _ in range(100):
         left = [f"process {pid}" for pid in _started(temporary) if pid != process.pid]
         left += [f"file {path.name}" for path in temporary.iterdir()]
         if not left:

@@ -1,10 +1,14 @@
 """Start-up time of `import teccl` and `teccl --help`, each in fresh processes on a warm disk.
 
 Run with ``make bench``. The targets are 0.3 s for the import and 0.6 s for the help text.
+``--against FOLDER`` runs a small ``teccl solve`` of this tree and of another's sources in turn, and
+prints processor seconds, which hardly depend on what else the machine does, and their ratio.
 """
 
+import argparse
 import os
 import platform
+import resource
 import statistics
 import subprocess
 import sys
@@ -13,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 RUNS = 10
+SOLVE = ("-m", "teccl", "solve", "dgx1", "allgather", "--size", "1MB", "--quiet")
 PACKAGES = ("teccl", "numpy", "scipy", "typer", "rich")
 
 
@@ -26,6 +31,26 @@ def wall_times(command: list[str], runs: int = RUNS) -> list[float]:
     return times[1:]
 
 
+def processor_s(source: Path) -> float:
+    """Processor seconds of one solve with the package in a folder of sources."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    environment = {**os.environ, "PYTHONPATH": str(source)}
+    subprocess.run([sys.executable, *SOLVE], check=True, env=environment)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+
+
+def compare(other: Path) -> None:
+    """Print processor seconds of both trees, and how they relate."""
+    sources = (Path(__file__).parent.parent / "src", other)
+    # The first run of each compiles kernels where that has not been done.
+    for source in sources:
+        processor_s(source)
+    runs = [[processor_s(source) for source in sources] for _ in range(RUNS)]
+    here, there = (statistics.median(column) for column in zip(*runs, strict=True))
+    print(f"teccl solve dgx1 allgather: {here:.3f} s, {there:.3f} s in {other}, {here / there:.2f}")
+
+
 def cpu_name() -> str:
     """The processor's own name where the system tells it."""
     info = Path("/proc/cpuinfo")
@@ -37,7 +62,13 @@ def cpu_name() -> str:
 
 
 def main() -> None:
-    """Print the table."""
+    """Print the table, or compare."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--against", type=Path, metavar="FOLDER", help="sources of another tree")
+    asked = parser.parse_args()
+    if asked.against is not None:
+        compare(asked.against)
+        return
     python = sys.executable
     rows: list[tuple[str, float | None, list[str]]] = [
         ("python -c pass", None, [python, "-c", "pass"]),

@@ -34,7 +34,7 @@ def find_fabric(
         If orbits are asked for with an option that they do not know.
     """
     from teccl.errors import InputError
-    from teccl.orbit import parse_fabric
+    from teccl.orbit.presets import parse_fabric
     from teccl.orbit.problem import COLLECTIVES
 
     known = (*_KNOWN, "from_schedule") if _starts_from_orbits(given) else _KNOWN

@@ -182,10 +182,13 @@ def _run(
     quiet: bool,
 ) -> "Result":
     from teccl.cli.display import progress_display
-    from teccl.cli.startup import load_numba_alone
+    from teccl.cli.startup import load_numba_alone, spare_f2py
+
+    # Before anything that loads numba or scipy by itself.
+    spare_f2py()
+    load_numba_alone()
     from teccl.synthesis import solve as find_schedule
 
-    load_numba_alone()
     with progress_display(quiet=quiet, request=keywords) as progress:
         return find_schedule(topology, collective, **keywords, progress=progress, cancel=token)
 

@@ -3,6 +3,7 @@
 import gc
 import sys
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 # New objects after which a command looks for garbage. Libraries that load make hundreds of
@@ -14,6 +15,16 @@ _BLAS = "scipy.linalg.cython_blas"
 def collect_seldom() -> None:
     """Look for garbage seldom."""
     gc.set_threshold(_COLLECTED, *gc.get_threshold()[1:])
+
+
+def spare_f2py() -> None:
+    """Let scipy load without numpy's compiler of Fortran.
+
+    scipy copies all names of numpy, and this one takes longer to load than scipy's own parts. No
+    command uses it.
+    """
+    numpy = import_module("numpy")
+    numpy.__dict__.setdefault("f2py", ModuleType("numpy.f2py"))
 
 
 def load_numba_alone() -> None:
