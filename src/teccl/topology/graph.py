@@ -410,20 +410,30 @@ def _kinds_of_links(links: Sequence[Link]) -> tuple[list[int], list[int]]:
 def _check_links(topology: Topology) -> None:
     if len(topology.links) > MAX_LINKS:
         raise TopologyError(f"{len(topology.links)} links are more than teccl handles")
+    # Links of a preset have the same objects for figures, and to check them once is enough.
+    good: set[tuple[int, ...]] = set()
     for i, link in enumerate(topology.links):
         for end in (link.src, link.dst):
             if not 0 <= end < len(topology.nodes):
                 raise TopologyError(
                     f"link {i} names node {end}; nodes are 0 to {len(topology.nodes) - 1}"
                 )
-        where = f"link {topology.nodes[link.src].name} > {topology.nodes[link.dst].name}"
-        if link.src == link.dst:
-            raise TopologyError(f"{where} leads to its own node; drop it")
-        _check_bandwidth(link.bandwidth, where)
-        _check_latency(link.alpha, "alpha", where)
-        _check_latency(link.overhead, "overhead", where)
-        _check_profile(link.profile, where)
-        _check_shares(link.shares, topology.shared, where)
+        figures = (link.bandwidth, link.alpha, link.overhead, link.profile, link.shares)
+        known = tuple(map(id, figures))
+        if known not in good or link.src == link.dst:
+            _check_link(topology, link)
+            good.add(known)
+
+
+def _check_link(topology: Topology, link: Link) -> None:
+    where = f"link {topology.nodes[link.src].name} > {topology.nodes[link.dst].name}"
+    if link.src == link.dst:
+        raise TopologyError(f"{where} leads to its own node; drop it")
+    _check_bandwidth(link.bandwidth, where)
+    _check_latency(link.alpha, "alpha", where)
+    _check_latency(link.overhead, "overhead", where)
+    _check_profile(link.profile, where)
+    _check_shares(link.shares, topology.shared, where)
 
 
 def _check_name(name: object, what: str) -> None:
