@@ -157,3 +157,19 @@ def test_the_table_of_layers_names_every_package():
     assert set(named) <= set(LEVEL)
     levels = [LEVEL[name] for name in named]
     assert levels == sorted(levels)
+
+
+def test_the_tree_is_that_on_the_disk():
+    """The design page has a sentence for every package, and none for what is not there."""
+    page = (ROOT.parents[1] / "docs" / "design.md").read_text(encoding="utf-8")
+    tree = page.split("## The tree")[1].split("```text\n")[1].split("```")[0]
+    named, path = set(), []
+    for line in tree.splitlines():
+        name, _, sentence = line.strip().partition("/ ")
+        assert sentence.strip(), line
+        depth = (len(line) - len(line.lstrip())) // 4
+        path[depth:] = [name]
+        named.add("/".join(path))
+    packages = {found.parent.relative_to(ROOT) for found in ROOT.rglob("__init__.py")}
+    rooms = {"write", "read", "prove"}
+    assert named == {p.as_posix() for p in packages if p.name not in rooms and p.parts}
