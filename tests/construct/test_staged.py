@@ -89,6 +89,20 @@ def test_digits_need_few_messages():
     assert found.finish_ps < 0.6 * owners.finish_ps
 
 
+def test_fewer_owners_than_gpus_send_fewer_messages():
+    """8 GPUs, 0.6 us a message: four owners beat eight, and the outlook says so."""
+    spec = "dgx-b200:rates=effective"
+    problem = allreduce(spec, "1MB")
+    expected = {n: outlook(problem, owned(8, n)).expected_ps for n in (1, 4, 8)}
+    assert expected[4] < expected[8]
+    assert expected[4] < expected[1]
+    few, all_of_them = (
+        staged_schedule(allreduce(spec, "1MB", pieces=n), owned(8, n), Goal()) for n in (4, 8)
+    )
+    assert verify(few) == ()
+    assert simulate(few).finish_ps < simulate(all_of_them).finish_ps
+
+
 def test_one_shot_meets_the_bound_of_connected_gpus():
     """One step is all that GPUs need that are linked with each other."""
     problem = allreduce("fully-connected:gpus=8", "1KB")

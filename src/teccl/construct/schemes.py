@@ -31,10 +31,15 @@ def one_shot(count: int) -> Scheme:
     return Scheme(name="one-shot", shares=((everybody(count),),))
 
 
-def owned(count: int) -> Scheme:
-    """Every piece is summed by one GPU and sent back: a ReduceScatter and an AllGather."""
-    shares = []
-    for owner in range(count):
+def owned(count: int, owners: int | None = None) -> Scheme:
+    """Every piece is summed by one GPU and sent back: a ReduceScatter and an AllGather.
+
+    Fewer owners than GPUs, which all are unless given, take in more bytes each, and everybody sends
+    fewer transfers.
+    """
+    shares, number_of = [], owners or count
+    for number in range(number_of):
+        owner = number * count // number_of
         holds = tuple(member == owner for member in range(count))
         shares.append((Level((0,) * count, holds), everybody(count)))
     return Scheme(name="owners", shares=tuple(shares))
@@ -70,15 +75,22 @@ def outlook(problem: Problem, scheme: Scheme) -> Outlook:
     np.add.at(rate, topology.link_dst, np.array(fastest, dtype=float))
     ready = problem.ready_ps()[0][members].astype(float)
     shares = [_share_outlook(levels, distance, ready) for levels in scheme.shares]
-    volume = np.array([received for received, _ in shares])
-    latest = np.array([there for _, there in shares])
+    volume = np.array([received for received, _, _ in shares])
+    sends = np.array([sent for _, sent, _ in shares])
+    latest = np.array([there for _, _, there in shares])
     # Bytes enter at the rate of all links, once the nearest member's may be there.
     per_sum = float(tenant.size) * PICOSECONDS / rate[members]
     nearest = (distance + np.where(np.eye(len(members)), np.inf, 0)).min(axis=0)
     least = np.maximum(nearest + volume.min(axis=0) * per_sum, latest.min(axis=0))
     return Outlook(
         floor_ps=int(least.max()),
-        expected_ps=int((latest.max(axis=0) + volume.mean(axis=0) * per_sum).max()),
+        expected_ps=int(
+            (
+                latest.max(axis=0)
+                + volume.mean(axis=0) * per_sum
+                + sends.sum(axis=0) * _least_overheads(topology)[members]
+            ).max()
+        ),
         deliveries=int(volume.sum()),
     )
 
@@ -89,26 +101,37 @@ def _least_latencies(topology: Topology) -> IntArray:
     return topology.alpha_ps + np.where(leaves_switch, 0, topology.overhead_ps)
 
 
+def _least_overheads(topology: Topology) -> IntArray:
+    """Picoseconds that a transfer costs each node beside its bytes, on the cheapest link out."""
+    least = np.full(topology.num_nodes, np.iinfo(np.int64).max)
+    np.minimum.at(least, topology.link_src, topology.overhead_ps)
+    return np.where(least < np.iinfo(np.int64).max, least, 0)
+
+
 def _share_outlook(
     levels: tuple[Level, ...], distance: IntArray, ready: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Return how many sums each member receives of a share, and when it has the last of them."""
-    volume = np.zeros(len(distance))
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return what each member receives and sends of a share, and when it has the last of it.
+
+    Counted are sums; one that goes to several is one, as it is where switches copy.
+    """
+    volume, sends = np.zeros((2, len(distance)))
     before = singletons(len(distance))
     for level in levels:
-        received, ready = _stage_outlook(before, level, distance, ready)
+        received, sent, ready = _stage_outlook(before, level, distance, ready)
         volume += received
+        sends += sent
         before = level
-    return volume, ready
+    return volume, sends, ready
 
 
 def _stage_outlook(
     before: Level, after: Level, distance: IntArray, ready: FloatArray
-) -> tuple[FloatArray, FloatArray]:
+) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the same of one stage; members that hold nothing after it are there at once."""
     part, whole = np.array(before.classes), np.array(after.classes)
     had, holds = np.array(before.holds), np.array(after.holds)
-    received = np.zeros(len(part))
+    received, sent = np.zeros((2, len(part)))
     latest = np.where(holds & had, ready, 0.0)
     for each in np.unique(part):
         sources = np.flatnonzero((part == each) & had)
@@ -117,7 +140,9 @@ def _stage_outlook(
         there = (ready[sources, None] + distance[sources]).min(axis=0)
         latest = np.where(goals, np.maximum(latest, there), latest)
         received += goals
-    return received, latest
+        # Holders of the same sum take turns.
+        sent[sources] += goals.any() / len(sources)
+    return received, sent, latest
 
 
 def schemes(problem: Problem) -> Iterator[Scheme]:
@@ -134,7 +159,11 @@ def schemes(problem: Problem) -> Iterator[Scheme]:
     apart = np.unique(distance[~np.eye(len(members), dtype=bool)])
     if topology.has_overheads and len(apart) == 1:
         yield from _numbered(len(members))
-    yield owned(len(members))
+    owners = len(members)
+    yield owned(len(members), owners)
+    while topology.has_overheads and owners > 1:
+        owners = -(-owners // 2)
+        yield owned(len(members), owners)
 
 
 def _links_between(problem: Problem, members: IntArray) -> Graph:
