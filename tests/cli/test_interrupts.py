@@ -10,13 +10,14 @@ import pytest
 from interrupts import COMMANDS, SOLVED, interrupted
 from tests.cli.helpers import run
 
+from teccl.cli import interrupt
 from teccl.cli.interrupt import stopping_on_interrupt
 from teccl.progress import CancelToken
 
 
 def test_what_nobody_hears_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """Work that does not ask whether to go on is broken off."""
-    monkeypatch.setattr("teccl.cli.interrupt.UNHEARD_S", 0.01)
+    monkeypatch.setattr(interrupt, "UNHEARD_S", 0.01)
 
     def work() -> None:
         with stopping_on_interrupt(CancelToken()):
@@ -29,7 +30,7 @@ def test_what_nobody_hears_ends_the_command(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_a_search_that_hears_ends_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever has asked is left to hand out what there is."""
-    monkeypatch.setattr("teccl.cli.interrupt.UNHEARD_S", 0.01)
+    monkeypatch.setattr(interrupt, "UNHEARD_S", 0.01)
     token = CancelToken()
     with stopping_on_interrupt(token):
         signal.raise_signal(signal.SIGINT)

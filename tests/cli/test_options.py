@@ -402,16 +402,15 @@ def test_options_are_obeyed_or_refused(
 ) -> None:
     """What is printed or written differs, or the option is refused by name."""
     row = EFFECTS[name][option]
+    base, _, extra = row.partition(" + ")
+    monkeypatch.chdir(folder)
     if row.startswith("tests/"):
         path, _, mark = row.partition(" ")
         assert mark in (TESTS.parent / path).read_text()
-        return
-    monkeypatch.chdir(folder)
-    base, _, extra = row.partition(" + ")
-    if base == "-":
+    elif base == "-":
         assert_refused(run(*arguments(extra)))
-        return
-    found = outcome(f"{base} {extra}", folder)
-    assert found != plain(base, folder)
-    if found[0] != 0:
-        assert_refused(run(*arguments(f"{base} {extra}")), codes=(1, 2))
+    else:
+        found = outcome(f"{base} {extra}", folder)
+        assert found != plain(base, folder)
+        if found[0] != 0:
+            assert_refused(run(*arguments(f"{base} {extra}")), codes=(1, 2))
