@@ -46,7 +46,7 @@ class _Loader:
 
 
 class _Finder:
-    """Asked for a module after all others, so that it costs nothing where names are right."""
+    """Asked for a module before all others: an old folder may be left with caches in it."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> ModuleSpec | None:  # noqa: ARG004, the protocol's
@@ -57,4 +57,4 @@ class _Finder:
 
 def install() -> None:
     """Let old names be imported."""
-    sys.meta_path.append(_Finder)
+    sys.meta_path.insert(0, _Finder)

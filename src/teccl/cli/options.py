@@ -208,5 +208,22 @@ def check_output(path: str | None, suffixes: tuple[str, ...] = SCHEDULE_SUFFIXES
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"output file {path!r}: folder {str(folder)!r} cannot be written")
     if folder != target.parent:
+        _check_new_folder(path, target.parent, folder)
         print_error(f"folder {str(target.parent)!r} is new and will be made", label="note")
     return target
+
+
+def _check_new_folder(path: str, new: Path, known: Path) -> None:
+    """Refuse a folder that cannot be made inside a known one, by making and removing it."""
+    try:
+        new.mkdir(parents=True)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(
+            f"output file {path!r}: folder {str(new)!r} cannot be made: {reason}; give another"
+        ) from None
+    finally:
+        for place in (new, *new.parents):
+            if place == known or not place.exists():
+                break
+            place.rmdir()

@@ -28,7 +28,7 @@ class Damage:
     --------
     >>> from teccl.orbit import parse_fabric
     >>> Damage.of(parse_fabric("torus:dims=4x4"), down=["gpu0:gpu1"]).rates
-    {0: None, 17: None}
+    {32: None, 49: None}
     """
 
     fabric: Fabric

@@ -4,13 +4,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from teccl.construct.instance import Instance
+from teccl.construct.params import BUDGET
 from teccl.construct.plan import Plan
 from teccl.synthesis.features import Features
 from teccl.synthesis.request import Effort
 from teccl.synthesis.search import Search
-
-# Deterministic work of the solver, about a second each; none without a limit (quality).
-CLOSING_WORK = {Effort.QUICK: 0.0, Effort.NORMAL: 10.0, Effort.THOROUGH: 600.0}
 
 
 class ExactOffGrid:
@@ -22,9 +20,7 @@ class ExactOffGrid:
         """Close what is left between a schedule and the bound for its chunks."""
         if features.on_grid:
             return "epochs are closed by the paper's model"
-        if not features.given_chunks:
-            return "the number of chunks is open"
-        return None if CLOSING_WORK[features.request.effort] else "the effort is quick"
+        return None if features.given_chunks else "the number of chunks is open"
 
     def work(self, _: Features) -> int:
         """Cost what the solver's own deterministic work says."""
@@ -43,7 +39,8 @@ class ExactOffGrid:
         start = None if known is None else known.plan or _inserted(instance, search)
         if known is None or start is None or search.bound is None:
             return
-        work = CLOSING_WORK[search.request.effort]
+        # A quick search takes about a second, which is also the solver's unit.
+        work = search.budget.total / BUDGET[Effort.QUICK]
         closed = closed_plan(instance, start, work=work, seed=search.request.seed)
         if closed is None:
             return
