@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray, concatenated_ranges
-from teccl.construct.params import MOST_TIMES, STEPS
+from teccl.construct.params import BUDGET, MOST_TIMES, STEPS
 from teccl.construct.plan import Plan
 from teccl.construct.tabulation import FAR, diameter, job_tables, network_tables, rate_steps
 from teccl.construct.turned import is_turnable, turned_instance, turned_plan
@@ -24,6 +24,8 @@ FloatArray = npt.NDArray[np.float64]
 
 # What holding a full resource costs beside time, in each pass after the first.
 PRICES = (*2 * (0.0, 1.0, 4.0), 0.0)
+# Steps of a first pass that is not needed: as long as a whole search of normal effort.
+MOST_STEPS = STEPS * BUDGET["normal"]
 # Bookings for which there is room on each resource at first.
 FIRST_ROOM = 2
 
@@ -272,7 +274,11 @@ def inserted_plans(
     for order, price in _passes(shop, alone, seed):
         shop.set_prices(price)
         shop.clear()
-        is_served = shop.insert(order, until=FAR if is_needed and done == 0 else budget)
+        until = budget
+        if done == 0:
+            # An estimate may be far too low, and all of a pass is lost if it ends early.
+            until = FAR if is_needed else max(budget, MOST_STEPS)
+        is_served = shop.insert(order, until=until)
         spend(shop.work - done)
         done = shop.work
         if is_served and shop.finish < best:
