@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from tests import reaper
@@ -22,6 +23,13 @@ time.sleep(600)
 """
 
 
+def wait_until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds, for a minute at most."""
+    end = time.monotonic() + 60
+    while not holds() and time.monotonic() < end:
+        time.sleep(0.05)
+
+
 def test_nothing_outlives_a_killed_process_of_tests() -> None:
     """Children and temporary folders go even when the process is killed."""
     root = Path(__file__).parents[1]
@@ -33,14 +41,16 @@ def test_nothing_outlives_a_killed_process_of_tests() -> None:
     )
     with process:
         assert process.stdout is not None
-        folder = Path(process.stdout.readline().strip())
-        mark = folder.name
-        assert len(reaper.marked(mark)) == 1
-        assert list(folder.iterdir())
-        process.kill()
-    end = time.monotonic() + 60
-    while (reaper.marked(mark) or folder.exists()) and time.monotonic() < end:
-        time.sleep(0.05)
+        try:
+            folder = Path(process.stdout.readline().strip())
+            mark = folder.name
+            # The child bears its mark once it runs its own program.
+            wait_until(lambda: len(reaper.marked(mark)) == 1)
+            assert len(reaper.marked(mark)) == 1
+            assert list(folder.iterdir())
+        finally:
+            process.kill()
+    wait_until(lambda: not reaper.marked(mark) and not folder.exists())
     assert reaper.marked(mark) == []
     assert not folder.exists()
 
