@@ -22,7 +22,6 @@ LAYERS = [
         "_parallel",
         "_ratios",
         "_suggest",
-        "_version",
     },
     {"linear_model"},
     {"units"},

@@ -18,6 +18,7 @@ from teccl.models.milp.continuous import closed_plan, is_small
 from teccl.problem import Problem
 from teccl.reachability import find_unreachable
 from teccl.replay import simulate
+from teccl.solvers import SolverOptions
 from teccl.topology import Link, Node, Topology
 
 finish = attrgetter("finish")
@@ -50,7 +51,7 @@ def check_random(seed: int) -> bool:
     if instance is None:
         return False
     known = best_plan(instance, level="quick")
-    closed = closed_plan(instance, known, work=5.0, seed=0)
+    closed = closed_plan(instance, known, options=SolverOptions(work=5.0))
     assert closed is not None
     finish = simulate(verified(instance, closed.plan)).finish_ps
     assert closed.plan.finish <= known.finish
@@ -64,7 +65,7 @@ def check_random(seed: int) -> bool:
 def test_a_ring_is_closed() -> None:
     """Two hops of 5.5 us each are the least for an exchange on a ring of four, and proven so."""
     made = make_instance("ring:gpus=4", "alltoall", "1MB")
-    closed = closed_plan(made, last_plan(made, budget=1), work=20.0, seed=0)
+    closed = closed_plan(made, last_plan(made, budget=1), options=SolverOptions(work=20.0))
     assert closed is not None
     assert closed.plan.finish == closed.bound == 11_000_000
     verified(made, closed.plan)
@@ -88,7 +89,7 @@ def undercuts(seed: int) -> bool | None:
     start = min(plans(Instance.build(problem), target=0, level="quick"), key=finish, default=None)
     if start is None:
         return None
-    closed = closed_plan(Instance.build(problem), start, work=5.0, seed=0)
+    closed = closed_plan(Instance.build(problem), start, options=SolverOptions(work=5.0))
     if closed is None or closed.bound == 0:
         return None
     oracle = Oracle(Clock(problem, UNIT, exact=True), seconds=30.0)
@@ -115,7 +116,7 @@ def test_no_schedule_ends_before_what_is_proven_in_batches(number: int) -> None:
 def test_joined_passages_are_not_bounded() -> None:
     """Where branches may join in a switch, which the program does not know, nothing is proven."""
     made = make_instance("star:gpus=3", "allgather", "3KB")
-    closed = closed_plan(made, last_plan(made), work=5.0, seed=0)
+    closed = closed_plan(made, last_plan(made), options=SolverOptions(work=5.0))
     assert closed is not None
     assert closed.bound == 0
 
@@ -123,11 +124,11 @@ def test_joined_passages_are_not_bounded() -> None:
 def test_what_the_program_does_not_model_is_left_alone() -> None:
     """A limit on buffers is none of its rows."""
     made = make_instance("ring:gpus=3", "allgather", "3KB", buffer=0)
-    assert closed_plan(made, last_plan(made), work=1.0, seed=0) is None
+    assert closed_plan(made, last_plan(made), options=SolverOptions(work=1.0)) is None
 
 
 def test_large_problems_are_left_alone() -> None:
     """Nothing is built where chunks and routes are many."""
     made = make_instance("dgx2", "alltoall", "1MB")
     assert not is_small(made)
-    assert closed_plan(made, last_plan(made, budget=1), work=1.0, seed=0) is None
+    assert closed_plan(made, last_plan(made, budget=1), options=SolverOptions(work=1.0)) is None

@@ -7,7 +7,7 @@ everything as early as its order allows each start is a sum of these.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
@@ -20,7 +20,8 @@ from teccl.construct.plan import Plan, single_rows
 from teccl.construct.recreate import exactly_timed
 from teccl.construct.turned import turned_instance, turned_plan
 from teccl.linear_model import FloatArray, LinearModel, RowBlock, stack
-from teccl.solvers import SolverOptions, SolverStatus
+from teccl.progress import CancelToken
+from teccl.solvers import Solution, SolverOptions, SolverStatus
 
 # Pairs of transfers that may meet, and transfers; a program with more is not closed in seconds.
 MAX_PAIRS = 20_000
@@ -50,7 +51,9 @@ class Closed:
         return self.plan.finish <= self.bound
 
 
-def closed_plan(instance: Instance, plan: Plan, *, work: float, seed: int) -> Closed | None:
+def closed_plan(
+    instance: Instance, plan: Plan, *, options: SolverOptions, cancel: CancelToken | None = None
+) -> Closed | None:
     """Improve a plan, or prove it best; None for what the program does not model.
 
     Parameters
@@ -59,21 +62,21 @@ def closed_plan(instance: Instance, plan: Plan, *, work: float, seed: int) -> Cl
         A small problem in picoseconds.
     plan
         Where to begin; nothing later comes back.
-    work
-        Deterministic work of the solver, about a second each.
-    seed
-        Of the solver's choices.
+    options
+        Work, time and seed of the solver.
+    cancel
+        Ends the solver when told to.
     """
     if not is_small(instance) or not _is_modelled(instance):
         return None
     known = exactly_timed(instance, plan)
     if not instance.problem.has_reductions:
-        return _closed(instance, known, work=work, seed=seed)
+        return _closed(instance, known, options, cancel)
     if plan.rows[:, 4].any():
         return None
     part = turned_instance(instance)
     copies = turned_plan(part, known)
-    found = _closed(part, copies, work=work, seed=seed)
+    found = _closed(part, copies, options, cancel)
     if found is None:
         return None
     better = plan if found.plan is copies else turned_plan(instance, found.plan)
@@ -94,13 +97,20 @@ def _is_modelled(instance: Instance) -> bool:
     return is_plain and is_steady and refusal(instance) is None
 
 
-def _closed(instance: Instance, plan: Plan, *, work: float, seed: int) -> Closed | None:
+def _closed(
+    instance: Instance, plan: Plan, options: SolverOptions, cancel: CancelToken | None
+) -> Closed | None:
     """Close a multicast."""
-    shop = Workshop(instance, seed=seed)
+    shop = Workshop(instance, seed=options.seed)
     if (shop.net.limit > 1).any() or not len(plan.rows):
         return None
     program = _Program.of(shop, plan)
-    return None if program is None else _solved(shop, program, plan, work=work, seed=seed)
+    if program is None:
+        return None
+    options = replace(options, start=np.array(program.hint))
+    return _read(
+        shop, program, plan, solvers.solve(program.model(), "cpsat", options, cancel=cancel)
+    )
 
 
 def _if_complete(instance: Instance, found: Closed) -> int:
@@ -109,10 +119,8 @@ def _if_complete(instance: Instance, found: Closed) -> int:
     return 0 if reduces else found.bound
 
 
-def _solved(shop: Workshop, program: "_Program", plan: Plan, *, work: float, seed: int) -> Closed:
-    """Solve the program and read what it found."""
-    options = SolverOptions(work=work, seed=seed, start=np.array(program.hint))
-    solution = solvers.solve(program.model(), "cpsat", options)
+def _read(shop: Workshop, program: "_Program", plan: Plan, solution: Solution) -> Closed:
+    """Read what the solver found."""
     is_proven = solution.status is SolverStatus.OPTIMAL
     is_complete = _has_all_ways(shop.instance)
     best = plan

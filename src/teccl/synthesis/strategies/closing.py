@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from teccl.construct.instance import Instance
 from teccl.construct.params import BUDGET
@@ -9,6 +10,9 @@ from teccl.construct.plan import Plan
 from teccl.synthesis.features import Features
 from teccl.synthesis.request import Effort
 from teccl.synthesis.search import Search
+
+if TYPE_CHECKING:
+    from teccl.solvers import SolverOptions
 
 
 class ExactOffGrid:
@@ -39,9 +43,7 @@ class ExactOffGrid:
         start = None if known is None else known.plan or _inserted(instance, search)
         if known is None or start is None or search.bound is None:
             return
-        # A quick search takes about a second, which is also the solver's unit.
-        work = search.budget.total / BUDGET[Effort.QUICK]
-        closed = closed_plan(instance, start, work=work, seed=search.request.seed)
+        closed = closed_plan(instance, start, options=_options(search), cancel=search.cancel)
         if closed is None:
             return
         if closed.plan.finish < known.finish_ps:
@@ -50,6 +52,19 @@ class ExactOffGrid:
             text = "no order of transfers on links ends sooner, as branching has shown"
             search.bound = replace(search.bound, chunk_ps=closed.bound, certificate=text)
         yield
+
+
+def _options(search: Search) -> "SolverOptions":
+    """Return the work of a whole search, within what the user's time limit leaves."""
+    from teccl.solvers import SolverOptions
+
+    limit = search.request.time_limit_s
+    return SolverOptions(
+        # A quick search takes about a second, which is also the solver's unit.
+        work=search.budget.total / BUDGET[Effort.QUICK],
+        time_limit=None if limit is None else max(0.0, limit - search.elapsed_s),
+        seed=search.request.seed,
+    )
 
 
 def _inserted(instance: Instance, search: Search) -> Plan | None:
