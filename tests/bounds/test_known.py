@@ -547,6 +547,14 @@ def test_reducescatter_is_allgather_backwards(spec):
     assert physical_us(forward) == physical_us(backward)
 
 
+@pytest.mark.parametrize("spec", ["dgx1", "torus:dims=3x4", "random:gpus=6,degree=2,seed=3"])
+def test_reduce_is_broadcast_backwards(spec):
+    """Of contributions that are equally far away the one that takes longest binds."""
+    forward = collective(spec, "reduce", "64KB")
+    backward = collective(Topology.parse(spec).transposed(), "broadcast", "64KB")
+    assert physical_us(forward) == physical_us(backward)
+
+
 @pytest.mark.parametrize("latency", ["0", "1", "5"])
 def test_latency_is_paid_once_by_an_allreduce(latency):
     """An AllReduce between two GPUs takes one diameter, not two."""

@@ -14,8 +14,9 @@ that T is too early. The best ones come from a linear program, the dual
 of the quickest flow over time; they are rounded to whole picoseconds and judged exactly.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from fractions import Fraction
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +32,8 @@ from teccl.units import format_size
 MAX_LINKS = 1_500
 # Solutions for rates that change: each takes the mean rates in the windows of the one before.
 MAX_ROUNDS = 4
+# Contributions to a sum that are followed, of those that are equally far away.
+MAX_RACES = 4
 
 
 class _Race(NamedTuple):
@@ -49,10 +52,11 @@ def quickest_bound(network: Network, estimate: Estimate) -> Bound | None:
     is_joined = problem.switch is SwitchMode.HYPER_EDGE and problem.topology.num_switches > 0
     if not network.fluid or is_joined or not estimate.gates or len(network.rate) > MAX_LINKS:
         return None
-    race = _race(network, estimate)
-    value = _latest(network, race, estimate.value)
-    if value is None:
+    timed = ((_latest(network, race, estimate.value), race) for race in _races(network, estimate))
+    found = [(value, race) for value, race in timed if value is not None]
+    if not found:
         return None
+    value, race = max(found, key=itemgetter(0))
     text = (
         f"{format_size(round(race.amount))} must get from {_named(network, race.ready)} to "
         f"{_named(network, race.ends)}, and no flow over time brings it sooner"
@@ -65,7 +69,18 @@ def _named(network: Network, nodes: Collection[int]) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} GPUs"
 
 
-def _race(network: Network, estimate: Estimate) -> _Race:
+def _races(network: Network, estimate: Estimate) -> Iterator[_Race]:
+    """Yield what binds a cut, for sums as many times as contributions are equally far away."""
+    previous: list[_Race] = []
+    for turn in range(MAX_RACES):
+        race = _race(network, estimate, turn)
+        if race in previous:
+            return
+        previous.append(race)
+        yield race
+
+
+def _race(network: Network, estimate: Estimate, turn: int) -> _Race:
     """Take the chunks that bind a cut: where each may start, and one place where it must end."""
     classes, inside = network.classes, estimate.cut.inside
     members = estimate.load.classes[estimate.chosen]
@@ -76,8 +91,10 @@ def _race(network: Network, estimate: Estimate) -> _Race:
         outside = ~inside[nodes]
         chosen = np.flatnonzero(outside)
         if classes.reduce[member]:
-            # One contribution is enough to be followed: the last that could come.
-            chosen = chosen[[(since + away[nodes])[outside].argmax()]]
+            # One contribution is enough to be followed: one of the last that could come.
+            time = (since + away[nodes])[outside]
+            last = np.flatnonzero(time == time.max())
+            chosen = chosen[[last[turn % len(last)]]]
         for node, time in zip(nodes[chosen].tolist(), since[chosen].tolist(), strict=True):
             ready[node] = min(time, ready.get(node, time))
     wanted = [
