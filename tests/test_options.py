@@ -17,6 +17,7 @@ GIVEN: dict[str, Any] = {
     "solver": "cpsat",
     "threads": 2,
     "from_schedule": None,
+    "any_order": True,
 }
 
 

@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 from tests.verification.helpers import net
+from tests.verification.partial import one_shot
 
 import teccl
 from teccl.construct.baselines import BASELINES, build_baseline
@@ -35,7 +36,7 @@ from teccl.synthesis.search import Search
 from teccl.synthesis.stop import SearchStoppedError
 from teccl.synthesis.strategies import CONSTRUCT
 from teccl.topology import Topology
-from teccl.verification import verify
+from teccl.verification import has_same_order, verify
 
 RING = "ring:gpus=4"
 
@@ -357,6 +358,33 @@ def test_start_that_overloads_a_link_is_left_alone():
     assert len(said) == 1
     assert "its order takes link gpu0 > gpu1" in said[0]
     assert result.finish_ps == solve(chunks=1, **slow).finish_ps
+
+
+def test_start_whose_buffer_is_cut_as_a_whole_is_replayed():
+    """An AllReduce in stages is a start like any other."""
+    start = solve(RING, "allreduce", size="1KB").schedule
+    assert start.problem.whole_buffer
+    result = solve(RING, "allreduce", size="1KB", from_schedule=start, degrade="gpu0:gpu1=50%")
+    assert result.message is None
+    assert result.finish_ps >= start.finish_ps
+
+
+def test_start_that_adds_in_different_orders_needs_leave():
+    """Ranks whose results would differ in their bits are not kept unless any order will do."""
+    start = one_shot(teccl.Topology.parse("ring:gpus=4"), 1000, same_order=False)
+    asked = {"size": 1000, "from_schedule": start, "effort": "quick"}
+    refused = solve(RING, "allreduce", **asked)
+    assert "--any-order" in (refused.message or "")
+    assert has_same_order(refused.schedule)
+    allowed = solve(RING, "allreduce", any_order=True, **asked)
+    assert allowed.message is None
+
+
+@pytest.mark.parametrize("spec", ["dgx1", "dgx-h100:nvls=true", "star:gpus=5", "ring:gpus=5"])
+@pytest.mark.parametrize("size", ["1KB", "1MB"])
+def test_allreduces_of_auto_add_in_one_order(spec, size):
+    """Every rank evaluates one tree of additions, by whatever scheme."""
+    assert has_same_order(solve(spec, "allreduce", size=size, effort="quick").schedule)
 
 
 def test_start_for_another_problem_is_refused():

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from tests.cli.helpers import assert_refused, run
+from tests.verification.partial import one_shot
 
 import teccl
 from teccl.cli import options
@@ -309,6 +310,7 @@ FLAGS = {
 SWITCHED = {
     "--grid": ("grid", True),
     "--no-copy": ("copy", False),
+    "--any-order": ("any_order", True),
     "--no-warm-start": ("warm_start", False),
 }
 REPEATED = {"--without-link": "without_links", "--degrade": "degrade"}
@@ -461,6 +463,16 @@ def test_verify_json(schedule_file: Path) -> None:
     assert report["violations"] == []
     assert report["num_sends"] == 12
     assert report["finish_time_s"] == 1.65e-05
+
+
+def test_verify_says_whether_ranks_add_in_one_order(tmp_path: Path) -> None:
+    """Of an AllReduce the report says whether results have the same bits on all ranks."""
+    for same, words in ((True, "one order"), (False, "different orders")):
+        one_shot(teccl.Topology.parse("ring:gpus=4"), 1000, same_order=same).save(
+            tmp_path / "a.json"
+        )
+        assert run("verify", tmp_path / "a.json").out.strip().endswith(f"ranks add in {words}")
+        assert json.loads(run("verify", tmp_path / "a.json", "--json").out)["same_order"] is same
 
 
 def test_verify_broken(broken_file: Path) -> None:

@@ -95,6 +95,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--horizon": f"{MILP} + --horizon 1",
         "--buffer": "solve line:gpus=4 allgather --size 1MB --effort quick + --buffer none",
         "--no-copy": "solve line:gpus=4 allgather --size 1MB --effort quick + --no-copy",
+        "--any-order": f"{SOLVE} + --any-order",
         "--orbit": "solve torus:dims=4x4 allgather --size 1MB --effort quick + --orbit --chunks 1",
         "--output": f"{SOLVE} + -o out.json",
     },

@@ -1,8 +1,11 @@
 """Full counts on real ranks: all collectives, methods and sizes on four networks, and at random."""
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
+from tests.construct.staging import KINDS, MACHINES, staged_allreduce
+from tests.construct.staging import SIZES as SUM_SIZES
 from tests.runtime.random_cases import random_case
 from tests.runtime.ranks import run_schedules
 
@@ -92,6 +95,31 @@ def test_every_collective_method_and_size(tmp_path, topology, collective):
     for (schedule, options), report in zip(cases, reports, strict=True):
         found = (report["wrong"], report["differs"], report["repeat"])
         assert found == (0, 0, options["repeat"]), schedule
+
+
+def run_staged(folder, topology: str, sizes: tuple[str, ...], repeat: int) -> None:
+    """Run AllReduces of all kinds: exact for integers, the same bytes on all ranks for floats."""
+    cases = []
+    for size, kind in product(sizes, KINDS):
+        schedule = staged_allreduce(topology, size, kind)
+        assert schedule.same_order
+        cases += [(schedule, {"dtype": t, "repeat": repeat}) for t in ("int64", "float32")]
+    reports = run_schedules(folder, cases)
+    for (schedule, options), report in zip(cases, reports, strict=True):
+        found = (report["wrong"], report["differs"], report["repeat"])
+        assert found == (0, 0, repeat), (schedule.method, options)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("topology", MACHINES)
+def test_staged_allreduces_of_machines(tmp_path, topology):
+    """Twenty repeats of one-shot, exchanges and shares of both, of all sizes, in one launch."""
+    run_staged(tmp_path, topology, SUM_SIZES, 20)
+
+
+def test_staged_allreduces(tmp_path):
+    """A few repeats of each kind on four ranks."""
+    run_staged(tmp_path, "torus:dims=2x2", ("1KB",), 3)
 
 
 def run_random(folder, seeds) -> int:

@@ -66,10 +66,24 @@ def _judged(file: str) -> "tuple[tuple[Violation, ...], str, dict[str, Any]]":
         orbit, violations = orbits.load_judged(file)
         return violations, orbits.headline(orbit), orbits.document(orbit)
     from teccl.schedule import Schedule
+    from teccl.verification import has_same_order
     from teccl.verification import verify as find_violations
 
     schedule = Schedule.load(file)
-    return find_violations(schedule), _headline(schedule), _schedule_document(schedule)
+    violations = find_violations(schedule)
+    line, figures = _headline(schedule), _schedule_document(schedule)
+    if not violations and _has_shared_sums(schedule):
+        same = has_same_order(schedule)
+        line += f"; ranks add in {'one order' if same else 'different orders'}"
+        figures["same_order"] = same
+    return violations, line, figures
+
+
+def _has_shared_sums(schedule: "Schedule") -> bool:
+    """Whether several ranks want the same sum."""
+    table = schedule.problem.chunks
+    several = [len(nodes) > 1 for nodes in table.sets]
+    return any(several[table.destination_set[m]] for m in range(len(table)) if table.reduce[m])
 
 
 def simulate(

@@ -101,6 +101,10 @@ def solve(
     transit: TransitOption = None,
     buffer: BufferOption = None,
     no_copy: NoCopyOption = False,
+    any_order: Annotated[
+        bool,
+        option("--any-order", "", _METHOD, "Ranks of an AllReduce may add in different orders."),
+    ] = False,
     without_link: WithoutLinkOption = None,
     degrade: DegradeOption = None,
     overhead: OverheadOption = None,
@@ -145,6 +149,7 @@ def solve(
         "transit": transit,
         "buffer": buffer,
         "copy": False if no_copy else None,
+        "any_order": any_order or None,
         "without_links": without_link or None,
         "degrade": degrade or None,
         "overhead": overhead,

@@ -30,8 +30,13 @@ OBEYED_BY: dict[str, tuple[str, ...]] = {
     "solver": GRID_METHODS,
     "threads": ("auto", *GRID_METHODS),
     "from_schedule": ("auto", "milp"),
+    "any_order": ("auto",),
 }
-_FLAGS = {"warm_start": "--no-warm-start", "from_schedule": "--from"}
+_FLAGS = {
+    "warm_start": "--no-warm-start",
+    "from_schedule": "--from",
+    "any_order": "--any-order",
+}
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
 
@@ -75,6 +80,8 @@ class Request:
         The grid; None is automatic.
     buffer
         Received chunks that may wait at a GPU, None for any number.
+    any_order
+        Whether ranks may add up what all of them want in different orders.
     from_schedule
         A schedule to start from.
     """
@@ -96,6 +103,7 @@ class Request:
     transit: Transit = Transit.STORE_AND_FORWARD
     buffer: int | None = None
     copy: bool = True
+    any_order: bool = False
     objective: Objective = Objective.FINISH
     from_schedule: Schedule | None = None
     warm_start: bool = True

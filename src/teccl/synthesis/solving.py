@@ -83,6 +83,7 @@ def solve(
     transit: str = "store-and-forward",
     buffer: int | str | None = None,
     copy: bool = True,
+    any_order: bool = False,
     objective: str = "finish",
     ranks: str | Sequence[int] | None = None,
     demand: Demand | str | Path | None = None,
@@ -125,6 +126,9 @@ def solve(
         The paper's grid: whether to use it, how long an epoch is and how many there are.
     switch, transit, buffer, copy
         How switches behave, how much GPUs may hold for others, and whether they may copy.
+    any_order
+        Whether ``auto`` may keep AllReduces whose ranks add in different orders, so that the bits
+        of floating-point results differ between ranks.
     objective
         What exact models minimise: ``"finish"`` or ``"paper"``.
     ranks, root
@@ -189,6 +193,7 @@ def solve(
         transit=read_choice(transit, Transit, "transit"),
         buffer=read_buffer(buffer),
         copy=copy,
+        any_order=any_order,
         objective=read_choice(objective, Objective, "objective"),
         from_schedule=read_schedule(from_schedule),
         warm_start=warm_start,
@@ -328,6 +333,11 @@ def _check_request(request: Request) -> None:
             f"tries, but there are {request.chunks}; drop --chunk-tolerance or add --chunks auto"
         )
     check_obeyed(request)
+    collectives = {tenant.collective for tenant in request.demand.tenants}
+    if request.any_order and not collectives & {Collective.ALLREDUCE, Collective.EXPLICIT}:
+        raise ProblemError(
+            f"{request.demand.title} has no sum that several ranks make; drop --any-order"
+        )
 
 
 def _without_schedule(search: Search, problem: Problem, status: Status, message: str) -> Result:

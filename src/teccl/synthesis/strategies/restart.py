@@ -39,11 +39,11 @@ class Restart:
 def replay_start(search: Search) -> str | None:
     """Offer the schedule to start from in new times; say what keeps it from being of use."""
     from teccl.replay import simulate
-    from teccl.verification import verify
+    from teccl.verification import has_same_order, verify
 
     start = search.request.from_schedule
     assert start is not None
-    problem = search.request.problem(search.request.chunks or start.problem.num_chunks)
+    problem = _asked(search.request, start)
     obstacle = _difference(search.request, problem, start) or _congestion(search, problem, start)
     if obstacle is not None:
         return obstacle
@@ -53,8 +53,17 @@ def replay_start(search: Search) -> str | None:
         return str(reason)
     if verify(replay.schedule):
         return "the schedule does not fit the problem any more"
+    if not (search.request.any_order or has_same_order(replay.schedule)):
+        return "its ranks add in different orders, which --any-order allows"
     search.offer_replay(replay)
     return None
+
+
+def _asked(request: Request, start: Schedule) -> Problem:
+    """Return the problem cut as the schedule's is, unless a number of chunks is asked for."""
+    if request.chunks is None and start.problem.whole_buffer:
+        return request.whole_problem(start.problem.num_chunks)
+    return request.problem(request.chunks or start.problem.num_chunks)
 
 
 def _congestion(search: Search, problem: Problem, start: Schedule) -> str | None:

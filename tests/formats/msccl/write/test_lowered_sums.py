@@ -1,10 +1,14 @@
 """Exports of schedules with several partial sums: proven programs, with scratch."""
 
+from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
+from itertools import product
 from math import lcm
 
 import numpy as np
 import pytest
+from tests.construct.staging import KINDS, MACHINES, SIZES, staged_allreduce
 from tests.formats.chakra.chakra_executor import Execution, Network
 from tests.verification.partial import exchange, one_shot, packed, random_partial
 from tests.verification.test_sum_origins import line, through_reducing_switch
@@ -39,15 +43,30 @@ def test_one_shot_is_proven(spec, in_place, to):
     assert proof is True
 
 
+def verdicts(spec: str, sizes: tuple[str, ...]) -> Counter[str]:
+    """Export AllReduces of all kinds for all targets; count what is tried and written."""
+    counts: Counter[str] = Counter()
+    for size, kind in product(sizes, KINDS):
+        schedule = staged_allreduce(spec, size, kind)
+        for to in TARGETS:
+            with suppress(ExportRefused):
+                counts["written"] += bool(exported(schedule, to).files)
+            counts["tried"] += 1
+    return counts
+
+
+def test_schemes_of_a_machine_are_proven():
+    """One-shot, an exchange and shares of both are written for every target."""
+    assert verdicts("dgx1", ("1KB",)) == {"tried": 9, "written": 9}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("to", TARGETS)
-@pytest.mark.parametrize("size", [1024, 16384, 65536])
-@pytest.mark.parametrize(
-    "spec", ["dgx1", "ndv2:chassis=2", "torus:dims=4x4", "dgx-h100", "dgx-h100:chassis=2"]
-)
-def test_one_shot_is_proven_on_machines(spec, size, to):
-    """One-shot AllReduces of machines are written for every target."""
-    assert exported(one_shot(Topology.parse(spec), size), to).files
+@pytest.mark.parametrize("spec", MACHINES)
+def test_schemes_of_machines_are_proven(spec):
+    """At least four fifths of all sizes, kinds and targets are written, the others refused."""
+    counts = verdicts(spec, SIZES)
+    assert counts["written"] >= 4 * counts["tried"] / 5
+    assert counts["tried"] == len(SIZES) * len(KINDS) * len(TARGETS)
 
 
 @pytest.mark.parametrize("to", TARGETS)
@@ -99,6 +118,13 @@ def test_channels_are_obeyed():
     """A number of channels spreads what one connection carries."""
     schedule = one_shot(Topology.parse("ring:gpus=4"), 4096, 4)
     assert exported(schedule, "msccl", channels=2).facts["channels"] == 2
+
+
+@pytest.mark.parametrize("to", ["msccl", "rccl"])
+def test_many_additions_are_spread_over_thread_blocks(to):
+    """More additions in a row than a block may fuse go to several blocks without peers."""
+    schedule = staged_allreduce("torus:dims=4x4", "1KB", "mixed")
+    assert exported(schedule, to).facts["verified"]
 
 
 def test_programs_that_do_not_fit_are_refused_with_the_limit():

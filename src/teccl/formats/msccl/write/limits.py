@@ -21,6 +21,8 @@ class Limits:
         Thread blocks of a GPU that may send (or receive) on one channel.
     count, offset
         Chunks that one step moves, largest chunk index.
+    fused
+        Additions to one place that a thread block may make right after another such.
     collectives
         What files call the collectives.
     """
@@ -34,6 +36,7 @@ class Limits:
     peers: int
     count: int
     offset: int
+    fused: int
     collectives: dict[str, str]
 
 
@@ -50,6 +53,7 @@ MSCCL = Limits(
     peers=32,
     count=71,
     offset=32767,
+    fused=16,
     collectives={**{name: name for name in _NAMES}, "reducescatter": "reduce_scatter"},
 )
 RCCL = Limits(
@@ -62,6 +66,7 @@ RCCL = Limits(
     peers=32,
     count=71,
     offset=32767,
+    fused=16,
     collectives={**{name: name for name in _NAMES}, "reducescatter": "reducescatter"},
 )
 

@@ -60,7 +60,9 @@ def lowered_sums(
     longest = 0
     for fill in _fills(operations, layout, limits, channels):
         made = _blocks(operations, limits, fill)
-        blocks, steps = steps_of_actions(messages, actions, made, layout, scratch, fenced=fenced)
+        blocks, steps = steps_of_actions(
+            messages, actions, made, layout, scratch, fenced=fenced, fused=limits.fused
+        )
         length = np.bincount(steps.block, weights=steps.lines).astype(np.int64)
         longest = int(length.max())
         if longest <= limits.steps:

@@ -123,24 +123,30 @@ def steps_of_actions(
     scratch: Sequence[int],
     *,
     fenced: bool,
+    fused: int,
 ) -> tuple[list[MadeBlock], Steps]:
     """Take actions in the order in which they stand and find what they wait for.
 
-    Ranks that copy or add something for themselves get a block without peers for that. `fenced` is
-    that of `steps_of`.
+    Ranks that copy or add something for themselves get blocks without peers for that, each with at
+    most `fused` additions right after another to the same place. `fenced` is that of `steps_of`.
     """
     from teccl.formats.msccl.write.compiled import waits
 
-    items, own_block = [*blocks.items], {}
-    counts = Counter(action.rank for action in actions if action.message < 0)
-    for alone, length in sorted(counts.items()):
-        own_block[alone] = len(items)
-        items.append(MadeBlock(rank=alone, send=-1, recv=-1, channel=0, length=length))
     columns = np.array(actions, dtype=np.int64).reshape(-1, 5).T
     kind, rank, source, target, message = columns
-    ends = np.where(kind == _SEND, blocks.sends[message], blocks.receives[message])
-    own = np.array([own_block.get(r, -1) for r in range(layout.ranks)])
-    block = np.where(message < 0, own[rank], ends)
+    alone = np.flatnonzero(message < 0)
+    names = [
+        (int(r), part)
+        for r, part in zip(rank[alone], _own_parts(actions, alone.tolist(), fused), strict=True)
+    ]
+    number = {name: len(blocks.items) + i for i, name in enumerate(sorted(set(names)))}
+    lengths = Counter(names)
+    items = [*blocks.items]
+    items += [
+        MadeBlock(rank=r, send=-1, recv=-1, channel=0, length=lengths[r, p]) for r, p in number
+    ]
+    block = np.where(kind == _SEND, blocks.sends[message], blocks.receives[message])
+    block[alone] = [number[name] for name in names]
     place = _places(block)
     sent = np.full(len(messages), -1, dtype=np.int64)
     sent[message[kind == _SEND]] = np.flatnonzero(kind == _SEND)
@@ -169,6 +175,20 @@ def steps_of_actions(
         waits=found,
     )
     return items, steps
+
+
+def _own_parts(actions: Sequence[MadeStep], alone: list[int], fused: int) -> list[int]:
+    """Which of its rank's blocks without peers each of these actions goes to."""
+    last: dict[int, int] = {}
+    seen: Counter[int] = Counter()
+    parts = []
+    for action in (actions[i] for i in alone):
+        target = action.target if action.kind == _ADD else NOWHERE
+        is_next = target != NOWHERE and last.get(action.rank) == target
+        last[action.rank] = target
+        seen[action.rank] += is_next
+        parts.append(max(0, seen[action.rank] - 1) // fused)
+    return parts
 
 
 def _with_copies(
