@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from fractions import Fraction
 from itertools import chain
 from typing import Any, NamedTuple, TypeVar
@@ -13,6 +12,7 @@ import numpy.typing as npt
 from teccl._ratios import Ratios
 from teccl.demand import MAX_CHUNKS, Block, Demand, Tenant
 from teccl.errors import ProblemError
+from teccl.keywords import SwitchMode, Transit
 from teccl.topology import Topology
 from teccl.units import MAX_SECONDS, PICOSECONDS, picoseconds
 
@@ -22,21 +22,6 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 # Products of so many bits are computed in machine integers, larger ones in Python's.
 _MACHINE_BITS = 62
-
-
-class SwitchMode(StrEnum):
-    """What a switch may do with an arrival."""
-
-    COPY = "copy"
-    NO_COPY = "no-copy"
-    HYPER_EDGE = "hyper-edge"
-
-
-class Transit(StrEnum):
-    """When data that enters a switch leaves it."""
-
-    STORE_AND_FORWARD = "store-and-forward"
-    CUT_THROUGH = "cut-through"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ from typing import NamedTuple
 import numpy as np
 
 from teccl._graphs import strong_components
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.keywords import SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.topology import Link, Topology
 
 

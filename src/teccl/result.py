@@ -1,5 +1,6 @@
 """Result: what a request led to, with its figures and proof."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -250,17 +251,15 @@ class Result:
 
     def summary(self) -> str:
         """Return a table of the figures for people."""
-        rows = [row for row in self._rows() if row[1] is not None]
-        width = max(len(name) for name, _ in rows)
-        return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
+        return table_of(self.rows())
 
-    def _rows(self) -> list[tuple[str, str | None]]:
-        """Return names and values; values that do not apply are None."""
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the names and values of that table; a tenant's name is indented."""
         method = self.method or self.requested_method
         if method != self.requested_method:
             method += f" (requested {self.requested_method})"
         several = self.tenants if len(self.tenants) > 1 else ()
-        return [
+        rows = [
             ("status", self.status.value),
             ("message", self.message),
             ("topology", f"{self.topology}, {self.num_gpus} GPUs"),
@@ -281,6 +280,7 @@ class Result:
             ("verified", "yes" if self.verified else "no"),
             ("solve time", display_time(self.solve_seconds)),
         ]
+        return [(name, value) for name, value in rows if value is not None]
 
     def _tried_text(self) -> str | None:
         """Finish times over numbers of chunks; None where there was no choice."""
@@ -291,6 +291,19 @@ class Result:
         if len(best) < 2:
             return None
         return ", ".join(f"{count}: {display_time(best[count])}" for count in sorted(best))
+
+
+def table_of(rows: Sequence[tuple[str, str]]) -> str:
+    """Return names and values in two columns.
+
+    Examples
+    --------
+    >>> print(table_of([("a", "1"), ("long", "2")]))
+    a     1
+    long  2
+    """
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(f"{name:<{width}}  {value}" for name, value in rows)
 
 
 def bus_factor(tenant: Tenant, num_gpus: int) -> Fraction:

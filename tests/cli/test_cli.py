@@ -1,7 +1,6 @@
 """The commands: what they print, how they end and what they write."""
 
 import gzip
-import inspect
 import json
 import os
 import re
@@ -14,15 +13,10 @@ from tests.cli.helpers import assert_refused, run
 from tests.verification.partial import one_shot
 
 import teccl
-from teccl.cli import options
-from teccl.cli import solve as solve_command
-from teccl.demand import Collective
 from teccl.errors import VerificationError
-from teccl.problem import SwitchMode, Transit
+from teccl.keywords import KEYWORDS
 from teccl.result import Result
 from teccl.schedule import Schedule
-from teccl.synthesis import METHODS
-from teccl.synthesis.request import Effort, Objective, Solver
 from teccl.topology.presets import PRESETS
 
 SOLVE = ("solve", "ring:gpus=4", "allgather", "--size", "1MB", "--method", "ring", "--chunks", "1")
@@ -282,38 +276,34 @@ def test_changed_topology() -> None:
     assert topology.links[topology.find_links("0>1")[0]].bandwidth == 25 * 10**9
 
 
-FLAGS = {
-    "--size": ("size", "2MB"),
-    "--ranks": ("ranks", "0-2"),
-    "--root": ("root", "1"),
-    "--demand": ("demand", "d.yaml"),
-    "--chunks": ("chunks", "4"),
-    "--max-chunks": ("max_chunks", "8"),
-    "--chunk-tolerance": ("chunk_tolerance", "1%"),
-    "--overhead": ("overhead", "1us"),
-    "--method": ("method", "ring"),
-    "--effort": ("effort", "quick"),
-    "--time-limit": ("time_limit", "10s"),
-    "--gap": ("gap", "1%"),
-    "--epoch": ("epoch", "slowest"),
-    "--epoch-multiplier": ("epoch_multiplier", "2"),
-    "--horizon": ("horizon", "12"),
-    "--switch": ("switch", "no-copy"),
-    "--transit": ("transit", "cut-through"),
-    "--buffer": ("buffer", "none"),
-    "--objective": ("objective", "paper"),
-    "--from": ("from_schedule", "s.json"),
-    "--solver": ("solver", "cpsat"),
-    "--threads": ("threads", "2"),
-    "--seed": ("seed", "7"),
+# A value for each keyword that takes one.
+VALUES = {
+    "size": "2MB",
+    "ranks": "0-2",
+    "root": "1",
+    "demand": "d.yaml",
+    "chunks": "4",
+    "max_chunks": "8",
+    "chunk_tolerance": "1%",
+    "overhead": "1us",
+    "method": "ring",
+    "effort": "quick",
+    "time_limit": "10s",
+    "gap": "1%",
+    "epoch": "slowest",
+    "epoch_multiplier": "2",
+    "horizon": "12",
+    "switch": "no-copy",
+    "transit": "cut-through",
+    "buffer": "none",
+    "objective": "paper",
+    "from_schedule": "s.json",
+    "solver": "cpsat",
+    "threads": "2",
+    "seed": "7",
 }
-SWITCHED = {
-    "--grid": ("grid", True),
-    "--no-copy": ("copy", False),
-    "--any-order": ("any_order", True),
-    "--no-warm-start": ("warm_start", False),
-}
-REPEATED = {"--without-link": "without_links", "--degrade": "degrade"}
+REPEATED = [name for name, entry in KEYWORDS.items() if entry.repeats]
+SWITCHED = [name for name, entry in KEYWORDS.items() if entry.sets is not None]
 
 
 def keywords_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> dict[str, Any]:
@@ -331,49 +321,30 @@ def keywords_of(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> dict[str, A
     return seen
 
 
-@pytest.mark.parametrize("flag", FLAGS)
-def test_flags_reach_the_library(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_keyword_is_tried() -> None:
+    """The tests below say something of the whole table."""
+    assert {*VALUES, *REPEATED, *SWITCHED} == set(KEYWORDS)
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_flags_reach_the_library(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every flag with a value is handed on under its keyword, and no other is."""
-    keyword, value = FLAGS[flag]
-    assert keywords_of(monkeypatch, flag, value) == {keyword: value}
+    found = keywords_of(monkeypatch, KEYWORDS[name].flag, VALUES[name])
+    assert found == {name: VALUES[name]}
 
 
-@pytest.mark.parametrize("flag", SWITCHED)
-def test_switches_reach_the_library(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", SWITCHED)
+def test_switches_reach_the_library(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every flag without a value sets its keyword."""
-    assert keywords_of(monkeypatch, flag) == dict([SWITCHED[flag]])
+    assert keywords_of(monkeypatch, KEYWORDS[name].flag) == {name: KEYWORDS[name].sets}
 
 
-@pytest.mark.parametrize("flag", REPEATED)
-def test_repeated_flags_reach_the_library(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", REPEATED)
+def test_repeated_flags_reach_the_library(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flags that may be repeated are handed on as a list."""
+    flag = KEYWORDS[name].flag
     keywords = keywords_of(monkeypatch, flag, "0:1=50%", flag, "0:2=50%")
-    assert keywords == {REPEATED[flag]: ["0:1=50%", "0:2=50%"]}
-
-
-def test_every_keyword_has_a_flag() -> None:
-    """Whatever `solve` takes can be said on the command line."""
-    keywords = set(inspect.signature(teccl.solve).parameters)
-    named = {keyword for keyword, _ in (*FLAGS.values(), *SWITCHED.values())}
-    assert keywords == named | {*REPEATED.values(), "topology", "collective", "progress", "cancel"}
-
-
-@pytest.mark.parametrize(
-    ("listed", "known"),
-    [
-        (options.COLLECTIVES, [c.value for c in Collective if c is not Collective.EXPLICIT]),
-        (solve_command.METHODS, list(METHODS)),
-        (options.EFFORTS, [member.value for member in Effort]),
-        (solve_command.OBJECTIVES, [member.value for member in Objective]),
-        (solve_command.SOLVERS, [member.value for member in Solver]),
-        (options.SWITCHES, [member.value for member in SwitchMode]),
-        (options.TRANSITS, [member.value for member in Transit]),
-    ],
-    ids=["collectives", "methods", "efforts", "objectives", "solvers", "switches", "transits"],
-)
-def test_listed_names_are_the_library_s(listed: tuple[str, ...], known: list[str]) -> None:
-    """The names that help and completion show are those the library takes."""
-    assert sorted(listed) == sorted(known)
+    assert keywords == {name: ["0:1=50%", "0:2=50%"]}
 
 
 # Errors that nobody expects.

@@ -17,6 +17,7 @@ DATA = {
     "teccl._ratios",
     "teccl.demand",
     "teccl.errors",
+    "teccl.keywords",
     "teccl.problem",
     "teccl.schedule.columns",
     "teccl.schedule.sends",

@@ -37,7 +37,7 @@ from teccl.bounds.windows import (
     least_estimate,
     least_time,
 )
-from teccl.problem import SwitchMode
+from teccl.keywords import SwitchMode
 from teccl.units import display_time, format_bandwidth, format_size
 
 Mask = npt.NDArray[np.bool_]

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from teccl._graphs import least_sums
 from teccl.bounds.windows import FAR, Gate, IntArray, Steps, fastest_of
 from teccl.demand import Collective
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.keywords import SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
 from teccl.topology import Link, Topology
 from teccl.units import PICOSECONDS

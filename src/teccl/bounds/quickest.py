@@ -25,7 +25,7 @@ from teccl.bounds.cuts import Estimate
 from teccl.bounds.model import Bound
 from teccl.bounds.network import Network
 from teccl.bounds.windows import FloatArray, IntArray, Steps, carried
-from teccl.problem import SwitchMode
+from teccl.keywords import SwitchMode
 from teccl.units import format_size
 
 # Links beyond which the linear program takes too long for what it gains.

@@ -21,6 +21,7 @@ from teccl.cli.options import (
     TopologyArgument,
     TransitOption,
     WithoutLinkOption,
+    given_keywords,
     option,
 )
 
@@ -62,31 +63,11 @@ def bound(
     per block, with --grid bounds in epochs. The one that a schedule must meet to be optimal is
     marked with a star.
     """
+    given = given_keywords(locals())
     from teccl.cli.output import emit, emit_json
     from teccl.synthesis.bounding import bound as prove
 
-    flags = {
-        "epoch": epoch,
-        "epoch_multiplier": epoch_multiplier,
-        "switch": switch,
-        "transit": transit,
-        "buffer": buffer,
-    }
-    found = prove(
-        topology,
-        collective,
-        size=size,
-        ranks=ranks,
-        root=root,
-        demand=demand,
-        chunks=chunks,
-        grid=grid,
-        copy=not no_copy,
-        without_links=without_link or (),
-        degrade=degrade or (),
-        overhead=overhead,
-        **{name: value for name, value in flags.items() if value is not None},
-    )
+    found = prove(topology, collective, **given)
     if as_json:
         emit_json(found.to_dict())
     elif not quiet:

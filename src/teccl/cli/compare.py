@@ -19,6 +19,7 @@ from teccl.cli.options import (
     TransitOption,
     WithoutLinkOption,
     check_output,
+    given_keywords,
     option,
 )
 from teccl.cli.studying import (
@@ -84,33 +85,20 @@ def compare(
 
     sccl-like and taccl-like are small models of those tools, not the tools themselves.
     """
+    given = given_keywords(locals())
     from teccl.studies.comparison import compare as rank
 
     figure = check_output(plot, FIGURE_SUFFIXES)
-    flags: dict[str, Any] = {
-        "methods": methods,
-        "model_limit": model_limit,
-        "effort": effort,
-        "chunk_tolerance": chunk_tolerance,
-        "seed": seed,
-        "switch": switch,
-        "transit": transit,
-    }
+    flags: dict[str, Any] = {"methods": methods, "model_limit": model_limit}
     with workplace(
         jobs=jobs, dask=dask, mpi=mpi, store=store, no_store=no_store, quiet=quiet, what="compare"
     ) as place:
         found = rank(
             topology,
             collective,
-            size=size,
-            demand=demand,
-            ranks=ranks,
-            root=root,
             schedules=schedule or (),
-            without_links=without_link or (),
-            degrade=degrade or (),
-            overhead=overhead,
             place=place,
+            **given,
             **{name: value for name, value in flags.items() if value is not None},
         )
     if figure is not None and found.results:

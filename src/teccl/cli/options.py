@@ -1,29 +1,16 @@
 """Options that several commands share, and how their text is read and completed."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from teccl.cli.errors import UsageError, print_error
+from teccl.keywords import KEYWORDS, NAMED_COLLECTIVES
 
 SCHEDULE_SUFFIXES = (".json", ".json.gz")
-# The library knows these too; they stand here so that help and completion need not load it.
-COLLECTIVES = (
-    *("allgather", "alltoall", "reducescatter", "allreduce", "broadcast", "reduce"),
-    *("scatter", "gather", "scattergather", "alltoallv"),
-)
-EFFORTS = ("quick", "normal", "thorough")
-SWITCHES = ("copy", "no-copy", "hyper-edge")
-TRANSITS = ("store-and-forward", "cut-through")
-
-_METHOD = "Method"
-_GRID = "Grid of the paper"
-_MODEL = "Switches and buffers"
-_DEMAND = "Demand"
-_CHANGES = "Changes to the topology"
 
 
 def _complete_topology(incomplete: str) -> list[str]:
@@ -65,6 +52,30 @@ def choice(name: str, choices: tuple[str, ...], panel: str, help_text: str) -> A
     )
 
 
+def keyword(name: str) -> Any:
+    """Return the option for a keyword of `solve`, as the table describes it."""
+    entry = KEYWORDS[name]
+    return typer.Option(
+        entry.flag,
+        metavar="NAME" if entry.choices else entry.value,
+        rich_help_panel=entry.topic.value,
+        help=entry.help,
+        show_default=False,
+        autocompletion=_completer(entry.choices) if entry.choices else None,
+    )
+
+
+def given_keywords(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keywords of `solve` that a command was given, of its parameters by name."""
+    found = {}
+    for name, entry in KEYWORDS.items():
+        # A parameter has the name of the flag, unless Python keeps that for itself.
+        value = values.get(entry.flag.strip("-").replace("-", "_"), values.get(name))
+        if value is not None and value is not False and value != []:
+            found[name] = value if entry.sets is None else entry.sets
+    return found
+
+
 def _completer(names: tuple[str, ...]) -> Callable[[str], list[str]]:
     def complete(incomplete: str) -> list[str]:
         return [name for name in names if name.startswith(incomplete.lower())]
@@ -72,77 +83,33 @@ def _completer(names: tuple[str, ...]) -> Callable[[str], list[str]]:
     return complete
 
 
-EffortOption = Annotated[
-    str | None, choice("--effort", EFFORTS, _METHOD, "How much work auto does (normal)")
-]
-ChunkToleranceOption = Annotated[
-    str | None,
-    option(
-        "--chunk-tolerance",
-        "PART",
-        _METHOD,
-        "How much later fewer chunks may end (0.1%, with overheads 1%).",
-    ),
-]
-SeedOption = Annotated[str | None, option("--seed", "N", _METHOD, "Seed of random choices (0).")]
 CollectiveArgument = Annotated[
     str | None,
     typer.Argument(
         metavar="COLLECTIVE",
-        help=f"One of {', '.join(COLLECTIVES)}; omitted with --demand.",
+        help=f"One of {', '.join(NAMED_COLLECTIVES)}; omitted with --demand.",
         show_default=False,
-        autocompletion=_completer(COLLECTIVES),
+        autocompletion=_completer(NAMED_COLLECTIVES),
     ),
 ]
-SizeOption = Annotated[
-    str | None,
-    option("--size", "SIZE", _DEMAND, "Bytes as nccl-tests counts them, such as 1MB."),
-]
-RanksOption = Annotated[
-    str | None, option("--ranks", "RANKS", _DEMAND, "Ranks that take part, such as 0-7,12.")
-]
-RootOption = Annotated[str | None, option("--root", "R", _DEMAND, "Rank of the root.")]
-DemandOption = Annotated[
-    str | None, option("--demand", "FILE", _DEMAND, "A demand file, in place of COLLECTIVE.")
-]
-GridOption = Annotated[bool, option("--grid", "", _GRID, "Use the paper's epochs end to end.")]
-EpochOption = Annotated[
-    str | None,
-    option("--epoch", "fastest|slowest|DURATION", _GRID, "Length of an epoch (fastest)."),
-]
-EpochMultiplierOption = Annotated[
-    str | None, option("--epoch-multiplier", "M", _GRID, "Factor on the epoch (1).")
-]
-SwitchOption = Annotated[
-    str | None, choice("--switch", SWITCHES, _MODEL, "What a switch may do (copy)")
-]
-TransitOption = Annotated[
-    str | None,
-    choice("--transit", TRANSITS, _MODEL, "How data passes a switch (store-and-forward)"),
-]
-BufferOption = Annotated[
-    str | None,
-    option(
-        "--buffer",
-        "unlimited|none|N",
-        _MODEL,
-        "Received chunks that may wait at a GPU to be forwarded (unlimited).",
-    ),
-]
-NoCopyOption = Annotated[bool, option("--no-copy", "", _MODEL, "No node copies, GPUs included.")]
-WithoutLinkOption = Annotated[
-    list[str] | None,
-    option("--without-link", "A:B", _CHANGES, "Remove links A:B, A>B or A:*; may repeat."),
-]
-DegradeOption = Annotated[
-    list[str] | None,
-    option("--degrade", "A:B=50%", _CHANGES, "Scale links' bandwidth; may repeat."),
-]
-
-OverheadOption = Annotated[
-    str | None,
-    option("--overhead", "DURATION", _CHANGES, "Time a transfer holds a link beside its bytes."),
-]
+SizeOption = Annotated[str | None, keyword("size")]
+RanksOption = Annotated[str | None, keyword("ranks")]
+RootOption = Annotated[str | None, keyword("root")]
+DemandOption = Annotated[str | None, keyword("demand")]
+ChunkToleranceOption = Annotated[str | None, keyword("chunk_tolerance")]
+EffortOption = Annotated[str | None, keyword("effort")]
+TimeLimitOption = Annotated[str | None, keyword("time_limit")]
+SeedOption = Annotated[str | None, keyword("seed")]
+GridOption = Annotated[bool, keyword("grid")]
+EpochOption = Annotated[str | None, keyword("epoch")]
+EpochMultiplierOption = Annotated[str | None, keyword("epoch_multiplier")]
+SwitchOption = Annotated[str | None, keyword("switch")]
+TransitOption = Annotated[str | None, keyword("transit")]
+BufferOption = Annotated[str | None, keyword("buffer")]
+NoCopyOption = Annotated[bool, keyword("copy")]
+WithoutLinkOption = Annotated[list[str] | None, keyword("without_links")]
+DegradeOption = Annotated[list[str] | None, keyword("degrade")]
+OverheadOption = Annotated[str | None, keyword("overhead")]
 
 
 def flag(*names: str, help_text: str) -> Any:

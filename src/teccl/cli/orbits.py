@@ -88,8 +88,8 @@ def solve_fabric(
     """Plan, judge and save."""
     from teccl.cli.startup import load_numba_alone
     from teccl.errors import DemandError
+    from teccl.keywords import SwitchMode
     from teccl.orbit import solve_orbit
-    from teccl.problem import SwitchMode
 
     load_numba_alone()
     if given.get("size") is None:

@@ -24,30 +24,22 @@ from teccl.cli.options import (
     SeedOption,
     SizeOption,
     SwitchOption,
+    TimeLimitOption,
     TopologyArgument,
     TransitOption,
     WithoutLinkOption,
     check_output,
-    choice,
+    given_keywords,
+    keyword,
     option,
     output_option,
 )
+from teccl.keywords import Topic
 
 if TYPE_CHECKING:
     from teccl.orbit import OrbitResult
     from teccl.progress import CancelToken
     from teccl.result import Result
-
-# The library knows these too; they stand here so that help and completion need not load it.
-METHODS = (
-    *("auto", "construct", "milp", "lp", "astar", "ring", "recursive-doubling"),
-    *("binomial-tree", "double-binary-tree", "shortest-path"),
-)
-OBJECTIVES = ("finish", "paper")
-SOLVERS = ("highs", "cpsat", "gurobi")
-
-_METHOD = "Method"
-_GRID = "Grid of the paper"
 
 
 def solve(
@@ -58,58 +50,34 @@ def solve(
     ranks: RanksOption = None,
     root: RootOption = None,
     demand: DemandOption = None,
-    chunks: Annotated[
-        str | None,
-        option("--chunks", "auto|N", _METHOD, "Pieces per block (auto, on the grid 1)."),
-    ] = None,
-    max_chunks: Annotated[
-        str | None, option("--max-chunks", "N", _METHOD, "Most pieces that auto tries.")
-    ] = None,
+    chunks: Annotated[str | None, keyword("chunks")] = None,
+    max_chunks: Annotated[str | None, keyword("max_chunks")] = None,
     chunk_tolerance: ChunkToleranceOption = None,
-    method: Annotated[
-        str | None, choice("--method", METHODS, _METHOD, "How to make the schedule (auto)")
-    ] = None,
+    method: Annotated[str | None, keyword("method")] = None,
     effort: EffortOption = None,
-    time_limit: Annotated[
-        str | None,
-        option("--time-limit", "DURATION", _METHOD, "Keep the best found by then, such as 10s."),
-    ] = None,
-    gap: Annotated[
-        str | None, option("--gap", "GAP", _METHOD, "Stop this close to the bound, such as 1%.")
-    ] = None,
-    objective: Annotated[
-        str | None, choice("--objective", OBJECTIVES, _METHOD, "What to minimise (finish)")
-    ] = None,
-    from_schedule: Annotated[
-        str | None, option("--from", "SCHEDULE", _METHOD, "Start from this schedule file.")
-    ] = None,
-    no_warm_start: Annotated[
-        bool, option("--no-warm-start", "", _METHOD, "Give exact models no start.")
-    ] = False,
-    solver: Annotated[
-        str | None, choice("--solver", SOLVERS, _METHOD, "Back end of exact models (highs)")
-    ] = None,
-    threads: Annotated[str | None, option("--threads", "N", _METHOD, "Threads to use.")] = None,
+    time_limit: TimeLimitOption = None,
+    gap: Annotated[str | None, keyword("gap")] = None,
+    objective: Annotated[str | None, keyword("objective")] = None,
+    from_schedule: Annotated[str | None, keyword("from_schedule")] = None,
+    no_warm_start: Annotated[bool, keyword("warm_start")] = False,
+    solver: Annotated[str | None, keyword("solver")] = None,
+    threads: Annotated[str | None, keyword("threads")] = None,
     seed: SeedOption = None,
     grid: GridOption = False,
     epoch: EpochOption = None,
     epoch_multiplier: EpochMultiplierOption = None,
-    horizon: Annotated[
-        str | None, option("--horizon", "auto|K", _GRID, "Number of epochs (auto).")
-    ] = None,
+    horizon: Annotated[str | None, keyword("horizon")] = None,
     switch: SwitchOption = None,
     transit: TransitOption = None,
     buffer: BufferOption = None,
     no_copy: NoCopyOption = False,
-    any_order: Annotated[
-        bool,
-        option("--any-order", "", _METHOD, "Ranks of an AllReduce may add in different orders."),
-    ] = False,
+    any_order: Annotated[bool, keyword("any_order")] = False,
     without_link: WithoutLinkOption = None,
     degrade: DegradeOption = None,
     overhead: OverheadOption = None,
     orbit: Annotated[
-        bool, option("--orbit", "", _METHOD, "Plan one chunk of each orbit of a symmetry only.")
+        bool,
+        option("--orbit", "", Topic.METHOD, "Plan one chunk of each orbit of a symmetry only."),
     ] = False,
     output: Annotated[
         str | None,
@@ -122,39 +90,8 @@ def solve(
 
     Sizes, bandwidths and times take units: 64KiB, 25GB/s, 0.7us.
     """
+    given = given_keywords(locals())
     path = check_output(output)
-    flags = {
-        "size": size,
-        "ranks": ranks,
-        "root": root,
-        "demand": demand,
-        "chunks": chunks,
-        "max_chunks": max_chunks,
-        "chunk_tolerance": chunk_tolerance,
-        "method": method,
-        "effort": effort,
-        "time_limit": time_limit,
-        "gap": gap,
-        "objective": objective,
-        "from_schedule": from_schedule,
-        "warm_start": False if no_warm_start else None,
-        "solver": solver,
-        "threads": threads,
-        "seed": seed,
-        "grid": grid or None,
-        "epoch": epoch,
-        "epoch_multiplier": epoch_multiplier,
-        "horizon": horizon,
-        "switch": switch,
-        "transit": transit,
-        "buffer": buffer,
-        "copy": False if no_copy else None,
-        "any_order": any_order or None,
-        "without_links": without_link or None,
-        "degrade": degrade or None,
-        "overhead": overhead,
-    }
-    given = {keyword: value for keyword, value in flags.items() if value is not None}
     from teccl.cli.orbits import find_fabric, solve_fabric
 
     fabric = find_fabric(topology, collective, given, asked=orbit)
@@ -206,12 +143,7 @@ def _print(
     if as_json:
         emit_json(result.to_dict())
     elif not quiet:
-        rows: list[tuple[str, object]] = [
-            # Names and values stand two blanks or more apart.
-            (name.strip(), value.strip())
-            for line in result.summary().splitlines()
-            for name, _, value in [line.strip().partition("  ")]
-        ]
+        rows: list[tuple[str, object]] = [(name.strip(), value) for name, value in result.rows()]
         if path is not None and result.schedule is not None:
             rows.append(("saved to", path))
         emit(pairs(rows))

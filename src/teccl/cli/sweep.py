@@ -21,6 +21,7 @@ from teccl.cli.options import (
     TransitOption,
     WithoutLinkOption,
     check_output,
+    given_keywords,
     option,
 )
 from teccl.cli.studying import (
@@ -104,6 +105,7 @@ def sweep(
     quiet: QuietOption = False,
 ) -> None:
     """Find the best schedule for each size; finished sizes are kept and never solved again."""
+    given = given_keywords(locals())
     from teccl.cli.output import emit
     from teccl.studies.planning import write_plan
     from teccl.studies.sweeping import sweep as find
@@ -113,17 +115,6 @@ def sweep(
         raise UsageError("missing COLLECTIVE; name one, for example allgather")
     if to is not None and plan is None:
         raise UsageError("--to names the exports of a plan; add --plan FOLDER")
-    flags: dict[str, Any] = {
-        "effort": effort,
-        "chunk_tolerance": chunk_tolerance,
-        "time_limit": time_limit,
-        "seed": seed,
-        "switch": switch,
-        "transit": transit,
-        "buffer": buffer,
-        "copy": False if no_copy else None,
-    }
-    options = {name: value for name, value in flags.items() if value is not None}
     with workplace(
         jobs=jobs, dask=dask, mpi=mpi, store=store, no_store=no_store, quiet=quiet, what="sweep"
     ) as place:
@@ -132,15 +123,9 @@ def sweep(
             collective,
             sizes=sizes,
             factor=factor,
-            chunks=chunks,
             methods=methods,
-            ranks=ranks,
-            root=root,
-            without_links=without_link or (),
-            degrade=degrade or (),
-            overhead=overhead,
             place=place,
-            **options,
+            **given,
         )
         planned = None
         if plan is not None:

@@ -2,7 +2,7 @@
 
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from teccl.cli.options import (
     CollectiveArgument,
@@ -20,6 +20,7 @@ from teccl.cli.options import (
     TransitOption,
     WithoutLinkOption,
     choice,
+    given_keywords,
     option,
 )
 from teccl.cli.studying import (
@@ -91,26 +92,19 @@ def whatif(
     "to healthy" compares the new plan with the fabric before the fault, "to new" the old plan
     with the new one; "like it" counts the faults that symmetry makes the same.
     """
+    given = given_keywords(locals())
     from teccl.studies.contingency import whatif as study
 
-    flags: dict[str, Any] = {"effort": effort, "seed": seed, "switch": switch, "transit": transit}
     with workplace(
         jobs=jobs, dask=dask, mpi=mpi, store=store, no_store=no_store, quiet=quiet, what="whatif"
     ) as place:
         found = study(
             topology,
             collective,
-            size=size,
-            demand=demand,
-            ranks=ranks,
-            root=root,
             faults=[*(fault or ()), *_listed(faults)],
             n_minus_1=n_minus_1 or (),
-            without_links=without_link or (),
-            degrade=degrade or (),
-            overhead=overhead,
             place=place,
-            **{name: value for name, value in flags.items() if value is not None},
+            **given,
         )
     _print(found, as_json=as_json, quiet=quiet)
     if save is not None:

@@ -24,7 +24,8 @@ import numpy as np
 
 from teccl.construct.calendars import Calendar, ExclusiveCalendar, RateCalendar
 from teccl.errors import MethodError
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.keywords import SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.schedule.sends import SEND_DTYPE, SendArray
 from teccl.schedule.timing import transmission_from
 

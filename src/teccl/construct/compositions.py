@@ -11,7 +11,8 @@ from teccl.construct.plan import Plan
 from teccl.construct.recreate import exactly_timed
 from teccl.construct.sums import halves, one_after_another
 from teccl.demand import Collective
-from teccl.problem import Problem, SwitchMode
+from teccl.keywords import SwitchMode
+from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
 
 

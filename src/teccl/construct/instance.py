@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from teccl._graphs import strong_components
 from teccl.construct.ways import connect_all, ways_of
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.keywords import SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.plan import Plan
 from teccl.construct.tasks import resource_places
-from teccl.problem import SwitchMode, Transit
+from teccl.keywords import SwitchMode, Transit
 from teccl.topology import Topology
 
 BoolArray = npt.NDArray[np.bool_]

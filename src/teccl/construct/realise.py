@@ -6,7 +6,7 @@ from teccl.construct.instance import Instance, IntArray, concatenated_ranges, in
 from teccl.construct.plan import Plan
 from teccl.construct.restricted import place_paths
 from teccl.construct.tasks import Tasks, own_links, replay_tasks, tasks_of_plan
-from teccl.problem import SwitchMode, Transit
+from teccl.keywords import SwitchMode, Transit
 from teccl.schedule import Schedule, send_array
 from teccl.schedule.timing import transmission_from
 

@@ -16,7 +16,8 @@ from teccl.construct.instance import Instance, IntArray, concatenated_ranges
 from teccl.construct.multicast import Tables
 from teccl.construct.plan import Plan
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.keywords import SwitchMode, Transit
+from teccl.problem import Problem
 
 Multicast = Callable[[Instance, Tables], Plan | None]
 

@@ -18,7 +18,8 @@ from teccl.construct.multicast import Tables, greedy
 from teccl.construct.params import GRID_FACTORS, NEVER, SEEDS
 from teccl.construct.plan import Plan
 from teccl.demand import Collective, Demand, ExplicitChunk
-from teccl.problem import Problem, SwitchMode
+from teccl.keywords import SwitchMode
+from teccl.problem import Problem
 from teccl.topology import Topology
 
 # Lays the trees or paths of an instance, without times.

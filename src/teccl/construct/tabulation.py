@@ -7,7 +7,8 @@ import numpy as np
 
 from teccl.construct.instance import Instance, IntArray, Routes, starts_of, timed_routes
 from teccl.construct.passages import may_join
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.keywords import SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.units import PICOSECONDS
 
 if TYPE_CHECKING:

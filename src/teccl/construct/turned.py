@@ -12,7 +12,7 @@ import numpy as np
 from teccl.construct.instance import Instance, in_own_time
 from teccl.construct.plan import Plan
 from teccl.construct.reversal import can_reverse, transposed_problem
-from teccl.problem import SwitchMode
+from teccl.keywords import SwitchMode
 
 
 def is_turnable(instance: Instance) -> bool:

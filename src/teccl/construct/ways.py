@@ -11,7 +11,8 @@ import numpy as np
 
 from teccl._graphs import strong_components
 from teccl.construct.params import LONG_ROUTES, NEVER, PARALLEL_WAYS
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.keywords import SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.topology import Topology
 
 Way = tuple[int, ...]

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from teccl import _files as files
-from teccl.demand.tenants import Collective, Demand, ExplicitChunk, Tenant, parse_collective
+from teccl.demand.tenants import Demand, ExplicitChunk, Tenant, parse_collective
 from teccl.errors import DemandError, UnitError
+from teccl.keywords import Collective
 from teccl.units import format_duration, format_size, parse_duration, parse_size
 
 SCHEMA_VERSION = 1

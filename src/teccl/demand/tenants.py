@@ -2,47 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from fractions import Fraction
 from typing import NamedTuple
 
 from teccl._suggest import did_you_mean
 from teccl.errors import DemandError
+from teccl.keywords import Collective
 from teccl.units import Quantity, parse_duration, parse_size
 
 MAX_CHUNKS = 20_000_000
-
-
-class Collective(StrEnum):
-    """The collectives teccl knows by name."""
-
-    ALLGATHER = "allgather"
-    ALLTOALL = "alltoall"
-    REDUCESCATTER = "reducescatter"
-    ALLREDUCE = "allreduce"
-    BROADCAST = "broadcast"
-    REDUCE = "reduce"
-    SCATTER = "scatter"
-    GATHER = "gather"
-    SCATTERGATHER = "scattergather"
-    ALLTOALLV = "alltoallv"
-    EXPLICIT = "explicit"
-
-    @property
-    def reduces(self) -> bool:
-        """Whether data of several ranks is combined."""
-        return self in (Collective.REDUCESCATTER, Collective.ALLREDUCE, Collective.REDUCE)
-
-    @property
-    def has_root(self) -> bool:
-        """Whether one rank is singled out."""
-        return self in (
-            Collective.BROADCAST,
-            Collective.REDUCE,
-            Collective.SCATTER,
-            Collective.GATHER,
-            Collective.SCATTERGATHER,
-        )
 
 
 class ExplicitChunk(NamedTuple):

@@ -9,7 +9,8 @@ from teccl.construct.instance import concatenated_ranges
 from teccl.errors import DemandError
 from teccl.exchange.network import Network
 from teccl.exchange.tables import PARENT, WAY, Care, IntArray, Legs, Wanted
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.keywords import SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.schedule.ordering import order_by
 
 FloatArray = npt.NDArray[np.float64]

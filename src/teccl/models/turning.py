@@ -12,7 +12,8 @@ import numpy.typing as npt
 
 from teccl.construct.reversal import can_reverse, transposed_problem
 from teccl.errors import MethodError
-from teccl.problem import Problem, SwitchMode
+from teccl.keywords import SwitchMode
+from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
 
 BoolArray = npt.NDArray[np.bool_]

@@ -12,13 +12,13 @@ from teccl import __version__
 from teccl import _files as files
 from teccl.demand import parse_collective
 from teccl.errors import InputError, ScheduleError
+from teccl.keywords import SwitchMode
 from teccl.orbit.damage import Damage
 from teccl.orbit.fabric import CapacityOrbit, Fabric, LinkOrbit, NodeOrbit
 from teccl.orbit.lattice import Moduli
 from teccl.orbit.patched import ADDED_DTYPE, REMOVED_DTYPE, PatchedSchedule
 from teccl.orbit.problem import FabricProblem
 from teccl.orbit.schedule import ORBIT_DTYPE, OrbitSchedule, OrbitSends
-from teccl.problem import SwitchMode
 from teccl.schedule import BoundSummary
 from teccl.topology import NodeKind
 from teccl.units import (

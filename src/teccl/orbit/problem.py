@@ -13,8 +13,8 @@ import numpy as np
 from teccl._arrays import BoolArray, IntArray
 from teccl.demand import Collective
 from teccl.errors import ProblemError
+from teccl.keywords import SwitchMode
 from teccl.orbit.fabric import Fabric
-from teccl.problem import SwitchMode
 from teccl.units import MAX_SECONDS, format_size
 
 COLLECTIVES = (

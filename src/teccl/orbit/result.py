@@ -8,7 +8,7 @@ from teccl.demand import Collective
 from teccl.orbit.patched import PatchedSchedule
 from teccl.orbit.problem import FabricProblem
 from teccl.orbit.schedule import OrbitSchedule
-from teccl.result import Attempt, Status
+from teccl.result import Attempt, Status, table_of
 from teccl.schedule import BoundSummary
 from teccl.units import PICOSECONDS, display_time, format_size
 
@@ -115,28 +115,32 @@ class OrbitResult:
 
     def summary(self) -> str:
         """Return the result as a table for people."""
+        return table_of(self.rows())
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return the names and values of that table."""
         problem, schedule = self.problem, self.schedule
         fabric = problem.fabric
-        group = " x ".join(map(str, fabric.moduli))
+        group = " x ".join(map(str, fabric.moduli)) + _harm(schedule)
         physical, whole = self.bound.physical_ps / PICOSECONDS, self._chunk_ps / PICOSECONDS
-        rows = {
-            "status": self.status.value,
-            "topology": f"{fabric.name}, {fabric.num_gpus} GPUs, group {group}{_harm(schedule)}",
-            "collective": f"{problem.collective.value}, {format_size(problem.size)}",
-            "method": schedule.method,
-            "chunks": f"{problem.num_chunks} of {format_size(problem.chunk_bytes)}",
-            "finish time": display_time(self.finish_time_s),
-            "physical bound": f"{display_time(physical)} (gap {100 * self.physical_gap:.3g} %)",
-            "chunk bound": f"{display_time(whole)} (gap {100 * self.chunk_gap:.3g} %)",
-            "certificate": self.bound.certificate,
-            "algbw": f"{self.algbw_GBps:.4g} GB/s",
-            "busbw": f"{self.busbw_GBps:.4g} GB/s",
-            "sends": f"{schedule.num_sends}, of which {len(schedule)} are kept",
-            "verified": "yes, in the quotient",
-            "solve time": display_time(self.solve_seconds),
-        }
-        width = max(map(len, rows)) + 2
-        return "\n".join(f"{name:{width}}{value}" for name, value in rows.items())
+        return list(
+            {
+                "status": self.status.value,
+                "topology": f"{fabric.name}, {fabric.num_gpus} GPUs, group {group}",
+                "collective": f"{problem.collective.value}, {format_size(problem.size)}",
+                "method": schedule.method,
+                "chunks": f"{problem.num_chunks} of {format_size(problem.chunk_bytes)}",
+                "finish time": display_time(self.finish_time_s),
+                "physical bound": f"{display_time(physical)} (gap {100 * self.physical_gap:.3g} %)",
+                "chunk bound": f"{display_time(whole)} (gap {100 * self.chunk_gap:.3g} %)",
+                "certificate": self.bound.certificate,
+                "algbw": f"{self.algbw_GBps:.4g} GB/s",
+                "busbw": f"{self.busbw_GBps:.4g} GB/s",
+                "sends": f"{schedule.num_sends}, of which {len(schedule)} are kept",
+                "verified": "yes, in the quotient",
+                "solve time": display_time(self.solve_seconds),
+            }.items()
+        )
 
 
 def _harm(schedule: OrbitSchedule | PatchedSchedule) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 
 from teccl.demand import Collective, parse_collective
 from teccl.errors import MethodError
+from teccl.keywords import SwitchMode
 from teccl.orbit.bounds import summarise
 from teccl.orbit.damage import Damage
 from teccl.orbit.fabric import Fabric
@@ -19,7 +20,6 @@ from teccl.orbit.plan.reversal import backwards, mirrored
 from teccl.orbit.problem import FabricProblem
 from teccl.orbit.result import OrbitResult, meets
 from teccl.orbit.schedule import OrbitSchedule, OrbitSends
-from teccl.problem import SwitchMode
 from teccl.result import Attempt
 from teccl.schedule import BoundSummary
 from teccl.units import Quantity, parse_size

@@ -7,7 +7,8 @@ import numpy as np
 
 from teccl._arrays import BoolArray, IntArray, new_run
 from teccl.errors import ScheduleError
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.keywords import SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.schedule.columns import Sends
 from teccl.schedule.ordering import order_by
 

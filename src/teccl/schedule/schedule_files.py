@@ -9,7 +9,8 @@ from teccl import __version__
 from teccl import _files as files
 from teccl.demand.demand_files import demand_from_dict, demand_to_dict
 from teccl.errors import InputError, ScheduleError
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.keywords import SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.schedule.orbits import folded, unfolded
 from teccl.schedule.sends import (
     SEND_DTYPE,

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.keywords import SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.schedule.additions import Needs
 from teccl.schedule.sends import Schedule, SendArray
 from teccl.topology import Topology

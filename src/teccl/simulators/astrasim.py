@@ -13,7 +13,7 @@ from teccl.errors import SimulationFailed
 from teccl.formats.astra_sim.write import Scale, configure
 from teccl.formats.chakra.write import make_traces, trace_files
 from teccl.formats.shared.gpu_sends import gpu_sends, not_expressed
-from teccl.problem import Transit
+from teccl.keywords import Transit
 from teccl.schedule import Schedule
 from teccl.schedule.timing import send_times
 from teccl.simulators import Outcome

@@ -11,7 +11,8 @@ from typing import Any, Self
 
 from teccl.demand import Demand
 from teccl.errors import InputError, TecclError
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.keywords import SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.result import Attempt, Result, Status
 from teccl.schedule import BoundSummary, Schedule
 from teccl.schedule.schedule_files import schedule_from_dict, schedule_to_dict

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from teccl.demand import Collective, Demand
 from teccl.errors import ProblemError, TecclError
-from teccl.problem import SwitchMode, Transit
+from teccl.keywords import SwitchMode, Transit
 from teccl.reachability import find_unreachable
 from teccl.synthesis import request as asked
 from teccl.topology import Topology

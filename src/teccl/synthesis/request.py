@@ -11,15 +11,14 @@ from typing import TypeVar
 from teccl._suggest import did_you_mean
 from teccl.demand import Collective, Demand, parse_collective
 from teccl.errors import DemandError, InputError, MethodError, ProblemError, TopologyError
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.keywords import GRID_METHODS, KEYWORDS, Effort, Objective, Solver, SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.schedule import Schedule
 from teccl.timegrid import EpochRule, TimeGrid
 from teccl.topology import Topology
 from teccl.units import Quantity, parse_duration
 
 MAX_CHUNKS_PER_BLOCK = 10**6
-# Methods that work in epochs, whatever else is said.
-GRID_METHODS = ("milp", "lp", "astar")
 
 # Options that mean something to some methods only, by field: whoever obeys them. Any other method
 # refuses a value that is not the default.
@@ -32,36 +31,8 @@ OBEYED_BY: dict[str, tuple[str, ...]] = {
     "from_schedule": ("auto", "milp"),
     "any_order": ("auto",),
 }
-_FLAGS = {
-    "warm_start": "--no-warm-start",
-    "from_schedule": "--from",
-    "any_order": "--any-order",
-}
 
 _Choice = TypeVar("_Choice", bound=StrEnum)
-
-
-class Effort(StrEnum):
-    """How much work `auto` does."""
-
-    QUICK = "quick"
-    NORMAL = "normal"
-    THOROUGH = "thorough"
-
-
-class Objective(StrEnum):
-    """What exact models minimise."""
-
-    FINISH = "finish"
-    PAPER = "paper"
-
-
-class Solver(StrEnum):
-    """Back ends of exact models."""
-
-    HIGHS = "highs"
-    CPSAT = "cpsat"
-    GUROBI = "gurobi"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,9 +127,8 @@ def check_obeyed(request: Request) -> None:
     defaults = {each.name: each.default for each in fields(Request)}
     for name, methods in OBEYED_BY.items():
         if getattr(request, name) != defaults[name] and request.method not in methods:
-            flag = _FLAGS.get(name, f"--{name}")
             raise MethodError(
-                f"method {request.method} has no use for {flag}; drop it or use "
+                f"method {request.method} has no use for {KEYWORDS[name].flag}; drop it or use "
                 f"--method {' or '.join(methods)}"
             )
 

@@ -21,7 +21,8 @@ from teccl.footprint import (
     free_memory,
     least_sends,
 )
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.keywords import GRID_METHODS, Effort, Objective, Solver, SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.progress import CancelToken, Progress, ProgressCallback
 from teccl.reachability import find_unreachable
 from teccl.result import Result, Status
@@ -30,11 +31,7 @@ from teccl.synthesis.apart import Ending, run_apart
 from teccl.synthesis.incumbents import Candidate
 from teccl.synthesis.portfolio import Strategy, run_portfolio
 from teccl.synthesis.request import (
-    GRID_METHODS,
-    Effort,
-    Objective,
     Request,
-    Solver,
     check_obeyed,
     read_buffer,
     read_choice,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from teccl.construct.params import BUDGET, LARGE_PART, PATIENCE, POLISH_PART
-from teccl.synthesis.request import Effort
+from teccl.keywords import Effort
 
 
 @dataclass(slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from teccl.errors import InputError
-from teccl.synthesis.request import Effort
+from teccl.keywords import Effort
 from teccl.topology import Topology
 
 PLAN_VARIABLE = "TECCL_PLAN"

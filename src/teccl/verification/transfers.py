@@ -11,7 +11,8 @@ from itertools import pairwise
 import numpy as np
 
 from teccl._arrays import IntArray, NumberArray, expand, new_run
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.keywords import SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.schedule.columns import Sends
 from teccl.schedule.ordering import order_by
 

@@ -26,6 +26,7 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from teccl.errors import InputError, TecclError
+from teccl.keywords import KEYWORDS
 from teccl.web.guard import Guard
 from teccl.web.job_process import Order
 from teccl.web.job_table import Job, JobStore, TooManyJobsError
@@ -119,7 +120,6 @@ class Pages:
     async def options(self, _: Request) -> Response:
         """Return what there is to choose from."""
         from teccl.formats.registry import formats_that
-        from teccl.synthesis import METHODS
         from teccl.topology.presets import list_presets
 
         presets = [
@@ -131,8 +131,8 @@ class Pages:
             {
                 "presets": presets,
                 "collectives": list(COLLECTIVES),
-                "methods": list(METHODS),
-                "efforts": ["quick", "normal", "thorough"],
+                "methods": list(KEYWORDS["method"].choices),
+                "efforts": list(KEYWORDS["effort"].choices),
                 "targets": targets,
             }
         )

@@ -5,15 +5,14 @@ from typing import Any
 
 from teccl import _files as files
 from teccl.errors import InputError
+from teccl.keywords import KEYWORDS, NAMED_COLLECTIVES, Collective
 from teccl.topology.topology_files import is_file_name
 from teccl.web.job_table import JobStore
 
-COLLECTIVES = (
-    *("allgather", "alltoall", "reducescatter", "allreduce", "broadcast", "reduce"),
-    *("scatter", "gather", "scattergather"),
-)
+# An AllToAllv takes a matrix, for which the page has no field.
+COLLECTIVES = tuple(name for name in NAMED_COLLECTIVES if name != Collective.ALLTOALLV)
 TOPOLOGY_SUFFIXES = (".yaml", ".yml", ".json")
-_OPTIONS = ("size", "method", "chunks", "effort", "time_limit", "transit", "switch", "root")
+_OPTIONS = tuple(name for name, entry in KEYWORDS.items() if entry.in_app)
 _KEYS = ("topology", "upload", "collective", *_OPTIONS)
 _MAX_TEXT = 500
 

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 
 from teccl.errors import MethodError, SolverError
+from teccl.keywords import SwitchMode
 from teccl.models.lp.fluid import FluidModel, most_slots
 from teccl.models.lp.fluid_network import FluidNetwork
 from teccl.models.lp.fluid_proof import refutes
-from teccl.problem import Problem, SwitchMode
+from teccl.problem import Problem
 from teccl.progress import CancelToken
 from teccl.solvers import LinearMethod, Solution, SolverOptions, SolverStatus, solve
 from teccl.timegrid import TimeGrid

@@ -7,8 +7,9 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.errors import MethodError
+from teccl.keywords import SwitchMode, Transit
 from teccl.models.milp.arcs import NEVER, arcs_of
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
 
 IntArray = npt.NDArray[np.int64]

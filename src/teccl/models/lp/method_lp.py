@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 from teccl.errors import MethodError
+from teccl.keywords import Objective, Solver
 from teccl.models.lp.fluid_horizon import (
     FluidAnswer,
     Solving,
@@ -17,7 +18,6 @@ from teccl.models.lp.lp_schedule import schedule_journeys, slowest_transmission_
 from teccl.models.lp.peeling import journeys, peel
 from teccl.result import Status
 from teccl.solvers import SolverStatus
-from teccl.synthesis.request import Objective, Solver
 from teccl.synthesis.search import Search
 from teccl.synthesis.stop import SearchStoppedError
 from teccl.timegrid import TimeGrid

@@ -22,7 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.errors import MethodError
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.keywords import SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
 
 IntArray = npt.NDArray[np.int64]

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from teccl import solvers
 from teccl.errors import MethodError
 from teccl.footprint import free_memory
+from teccl.keywords import Effort, Objective
 from teccl.models.milp.general import Milp, MilpGoal, build_milp, estimate_milp
 from teccl.models.milp.grid_passages import LoopError, decode
 from teccl.models.milp.horizon import Answer, Closing, coarse_horizon
@@ -19,7 +20,7 @@ from teccl.schedule import Schedule
 from teccl.solvers import Solution, SolverOptions, SolverProgress, SolverStatus
 from teccl.solvers.base import OnProgress
 from teccl.synthesis.incumbents import Candidate
-from teccl.synthesis.request import Effort, Objective, Request
+from teccl.synthesis.request import Request
 from teccl.synthesis.search import Search
 from teccl.synthesis.stop import SearchStoppedError
 from teccl.timegrid import TimeGrid

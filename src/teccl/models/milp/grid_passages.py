@@ -9,10 +9,11 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from teccl.keywords import SwitchMode, Transit
 from teccl.models.milp.arcs import Arcs
 from teccl.models.milp.general import holding_of, ready_epochs
 from teccl.models.milp.variables import Holding
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
 
 

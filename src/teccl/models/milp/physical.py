@@ -10,9 +10,10 @@ from itertools import pairwise
 from math import lcm
 
 from teccl.construct.calendars import Calendar, ExclusiveCalendar, RateCalendar
+from teccl.keywords import SwitchMode, Transit
 from teccl.models.milp.grid_passages import Passage
 from teccl.models.turning import TurnedTask
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.schedule import Schedule, send_array
 from teccl.schedule.timing import transmission_from
 from teccl.verification import verify

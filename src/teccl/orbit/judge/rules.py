@@ -6,10 +6,10 @@ import numpy as np
 
 from teccl._arrays import IntArray
 from teccl.demand import Collective
+from teccl.keywords import SwitchMode
 from teccl.orbit.judge.case import Case, show
 from teccl.orbit.judge.sums import check_sums
 from teccl.orbit.lattice import Lattice
-from teccl.problem import SwitchMode
 from teccl.verification.violation import MAX_PER_KIND, ViolationKind
 
 _NEVER = np.iinfo(np.int64).max

@@ -11,17 +11,11 @@ from typing import Any
 
 from teccl.demand import Demand
 from teccl.errors import MethodError
-from teccl.problem import Problem, SwitchMode, Transit
+from teccl.keywords import Effort, SwitchMode, Transit
+from teccl.problem import Problem
 from teccl.result import Result, Status
 from teccl.schedule import BoundSummary, Schedule
-from teccl.synthesis.request import (
-    Effort,
-    Request,
-    read_buffer,
-    read_choice,
-    read_chunks,
-    read_whole,
-)
+from teccl.synthesis.request import Request, read_buffer, read_choice, read_chunks, read_whole
 from teccl.topology import Topology
 
 __all__ = ["RIVALS", "Rival", "study_methods"]

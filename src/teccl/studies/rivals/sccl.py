@@ -16,7 +16,8 @@ import numpy.typing as npt
 from teccl.construct.instance import Instance, IntArray
 from teccl.demand import Collective, Demand
 from teccl.errors import MethodError
-from teccl.problem import Problem, SwitchMode
+from teccl.keywords import SwitchMode
+from teccl.problem import Problem
 from teccl.schedule import BoundSummary, Schedule, send_array
 from teccl.studies.rivals import Made
 from teccl.units import PICOSECONDS, display_time

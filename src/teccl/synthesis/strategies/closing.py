@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from teccl.construct.instance import Instance
 from teccl.construct.params import BUDGET
 from teccl.construct.plan import Plan
+from teccl.keywords import Effort
 from teccl.synthesis.features import Features
-from teccl.synthesis.request import Effort
 from teccl.synthesis.search import Search
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """Rule: a switch sends an arrival on several outputs only where switches copy."""
 
-from teccl.problem import SwitchMode
+from teccl.keywords import SwitchMode
 from teccl.verification.case import Case
 from teccl.verification.violation import ViolationKind
 

@@ -24,7 +24,7 @@ from teccl.formats.goal.prove.goal_program import MAX_INDEX, Title, parse
 from teccl.formats.goal.write.fitting import MAX_INT, GoalFit, MessageCost, fit
 from teccl.formats.shared.exports import Export, ExportOptions, OutputFile
 from teccl.formats.shared.gpu_sends import GpuSend, gpu_sends, not_expressed
-from teccl.problem import SwitchMode, Transit
+from teccl.keywords import SwitchMode, Transit
 from teccl.schedule import Schedule
 from teccl.schedule.additions import additions, wanted_sums
 from teccl.schedule.timing import send_times
