@@ -3,7 +3,8 @@
 ``python benchmarks/allreduce.py bars`` solves machines of every shape and prints the gap to the
 proven bound beside what it may be at most; ``rivals`` compares random AllReduces with one-shot, the
 two halves and every baseline; ``cost`` the search with that of an AllGather; ``curves`` prints what
-each scheme takes on four machines. ``--only REGEX`` takes some rows, ``--count N`` so many rivals.
+each scheme takes on four machines, as the documentation has it, and draws it (``--plot FOLDER``).
+``--only REGEX`` takes some rows, ``--count N`` so many rivals.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 
 from _quality.draw import draw_problem
 from _quality.problem import Problem
-from _table import print_machine, print_table, used_cpu_s
+from _table import print_machine, print_markdown, print_table, used_cpu_s
 
 import teccl
 from teccl.construct.baselines import BASELINES
@@ -26,6 +27,7 @@ from teccl.construct.goal import Goal
 from teccl.construct.schemes import outlook, schemes
 from teccl.construct.staged import staged_schedule
 from teccl.topology.presets import PRESETS
+from teccl.units import format_size
 
 SMALL = (("256B", 3.0), ("1KB", 3.0), ("4KB", 8.0))
 TWO_CHASSIS = (("256B", 12.0), ("1KB", 20.0))
@@ -152,17 +154,61 @@ def cost_rows() -> Iterator[tuple[object, ...]]:
         yield (name, size, least[name], least[name] / least["allgather"])
 
 
-def curve_rows(machine: str) -> Iterator[tuple[object, ...]]:
-    """Yield what the best schedule of each scheme takes, in us, over size."""
+class Point(NamedTuple):
+    """What AllReduces of one size take on a machine in us: the best, its bound, every scheme."""
+
+    size: str
+    result: teccl.Result
+    bound: float
+    finish: float
+    schemes: dict[str, float]
+
+
+def curve(machine: str) -> list[Point]:
+    """Solve AllReduces of a machine over size, also by each scheme."""
+    points = []
     for size in CURVE_SIZES:
-        result = teccl.solve(machine, "allreduce", size=size, threads=1)
-        found = scheme_times(machine, size)
-        cells = [f"{found[name]:.3f}" if name in found else "-" for name in SCHEMES]
-        bound, finish = (result.physical_bound_s or 0) * 1e6, (result.finish_time_s or 0) * 1e6
-        yield (
-            *(size, f"{bound:.3f}", f"{finish:.3f}", f"{100 * (result.physical_gap or 0):.1f}"),
-            *(str(result.method), *cells),
+        found = teccl.solve(machine, "allreduce", size=size, threads=1)
+        seconds = found.physical_bound_s or 0.0, found.finish_time_s or 0.0
+        points.append(
+            Point(size, found, *(1e6 * each for each in seconds), scheme_times(machine, size))
         )
+    return points
+
+
+def curve_rows(points: list[Point]) -> Iterator[tuple[object, ...]]:
+    """Yield the points of a curve as rows."""
+    for size, result, bound, finish, times in points:
+        cells = [f"{times[name]:.3f}" if name in times else "-" for name in SCHEMES]
+        gap = 100 * (result.physical_gap or 0.0)
+        yield (size, f"{bound:.3f}", f"{finish:.3f}", f"{gap:.1f}", result.method, *cells)
+
+
+def plot(machine: str, points: list[Point], path: Path) -> None:
+    """Draw the curve of each scheme, what `auto` finds, and the bound."""
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    # The same input gives the same bytes.
+    mpl.rcParams["svg.hashsalt"] = "teccl"
+    from matplotlib import pyplot as plt
+
+    figure, ax = plt.subplots(figsize=(6.4, 4.2))
+    sizes = [float(point.result.size_bytes) for point in points]
+    for name in SCHEMES:
+        known = [
+            (s, p.schemes[name]) for s, p in zip(sizes, points, strict=True) if name in p.schemes
+        ]
+        if known:
+            ax.plot(*zip(*known, strict=True), marker="o", markersize=3, linewidth=1, label=name)
+    ax.plot(sizes, [p.finish for p in points], color="black", linewidth=2, label="auto")
+    ax.plot(sizes, [p.bound for p in points], color="#555555", linestyle="--", label="bound")
+    ax.set(xscale="log", yscale="log", xlabel="size", ylabel="time (us)", title=machine)
+    ax.xaxis.set_major_formatter(lambda value, _: format_size(round(value)) if value >= 1 else "")
+    ax.grid(visible=True, alpha=0.3)
+    ax.legend(frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, bbox_inches="tight", metadata={"Date": None})
 
 
 def scheme_times(machine: str, size: str) -> dict[str, float]:
@@ -195,6 +241,7 @@ def main() -> None:
     parser.add_argument("tables", nargs="*", choices=tables, default=tables, metavar="TABLE")
     parser.add_argument("--only", type=re.compile, default=re.compile(""), metavar="REGEX")
     parser.add_argument("--count", type=int, default=100, help="random problems with rivals")
+    parser.add_argument("--plot", type=Path, metavar="FOLDER", help="draw the curves there")
     asked = parser.parse_args()
     print_machine()
     if "bars" in asked.tables:
@@ -209,7 +256,11 @@ def main() -> None:
     for machine in CURVES if "curves" in asked.tables else ():
         if asked.only.search(machine):
             heads = ("size", "bound", "auto", "gap %", "by", *SCHEMES)
-            print_table(f"Schemes on {machine}, us", heads, curve_rows(machine))
+            points = curve(machine)
+            print_markdown(f"Schemes on {machine}, us", heads, curve_rows(points))
+            if asked.plot is not None:
+                name = re.sub("[^a-z0-9]+", "-", machine)
+                plot(machine, points, asked.plot / f"allreduce-{name}.svg")
 
 
 if __name__ == "__main__":

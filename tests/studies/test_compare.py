@@ -131,3 +131,11 @@ def test_chunk_tolerance_is_for_what_chooses_chunks():
     )
     assert (exact["auto"], loose["auto"]) == (2, 1)
     assert loose["milp"] == exact["milp"]
+
+
+def test_the_scheme_that_serves_is_named():
+    """Of auto the table says by what it was made; one-shot serves small sizes on connected GPUs."""
+    call = ("compare", "fully-connected:gpus=4", "allreduce", "--size", "256B", "--no-store")
+    lines = run(*call, "--methods", "auto,ring", "--jobs", "1").out.splitlines()
+    assert next(line for line in lines if line.startswith("auto")).endswith("by one-shot")
+    assert "by ring" not in next(line for line in lines if line.startswith("ring"))

@@ -37,6 +37,7 @@ from teccl.cli.studying import (
 )
 
 if TYPE_CHECKING:
+    from teccl.result import Result
     from teccl.studies.comparison import Comparison
 
 _METHOD = "Method"
@@ -133,8 +134,14 @@ def _cells(found: "Comparison", i: int) -> list[str]:
         f"{result.algbw_GBps or 0:.3f}",
         "-" if result.physical_gap is None else f"{100 * result.physical_gap:.2f}",
         str(result.num_chunks),
-        competitor.note,
+        ", ".join(filter(None, (competitor.note, _scheme(competitor.name, result)))),
     ]
+
+
+def _scheme(name: str, result: "Result") -> str:
+    """Say which scheme or algorithm serves, where a method chooses among several."""
+    chosen = str(result.method)
+    return f"by {chosen}" if result.requested_method == name != chosen else ""
 
 
 def _nccl(found: "Comparison") -> str | None:
