@@ -29,14 +29,18 @@ def strong_components(num_nodes: int, src: IntArray, dst: IntArray) -> IntArray:
         graph = coo_array((np.ones(len(src)), (src, dst)), shape=shape).tocsr()
         _, labels = connected_components(graph, directed=True, connection="strong")
         return np.asarray(labels, dtype=np.int64)
-    reach = np.eye(num_nodes, dtype=np.float32)
-    reach[src, dst] = 1
-    # Squaring doubles the length of the ways that count.
-    for _ in range(max(1, num_nodes).bit_length()):
-        reach = np.minimum(reach @ reach, 1)
-    mutual = (reach > 0) & (reach.T > 0)
-    numbers = np.unique(mutual.argmax(axis=1), return_inverse=True)[1]
-    return numbers.astype(np.int64)
+    # Sets of nodes as bits of a number: a product of matrices would occupy all cores.
+    reach = [1 << node for node in range(num_nodes)]
+    for a, b in set(zip(src.tolist(), dst.tolist(), strict=True)):
+        reach[a] |= 1 << b
+    for middle in range(num_nodes):
+        through = reach[middle]
+        reach = [ends | through if ends >> middle & 1 else ends for ends in reach]
+    first = [
+        next(a for a in range(b + 1) if reach[a] >> b & 1 and reach[b] >> a & 1)
+        for b in range(num_nodes)
+    ]
+    return np.unique(np.array(first, dtype=np.int64), return_inverse=True)[1].astype(np.int64)
 
 
 def least_sums(num_nodes: int, src: IntArray, dst: IntArray, weight: FloatArray) -> FloatArray:

@@ -10,7 +10,7 @@ from tests.construct.networks import random_network
 from teccl.construct.constructions import construct
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance
-from teccl.construct.params import BUDGET, PATIENCE, POLISH_PART
+from teccl.construct.params import BUDGET, PART, PATIENCE
 from teccl.construct.plan import Plan
 from teccl.construct.realise import realise
 from teccl.construct.tasks import Tasks
@@ -80,7 +80,7 @@ def plans(instance: Instance, *, target: int, level: str, seed: int = 0) -> Iter
     total = BUDGET[level]
     goal = Goal(
         target=target,
-        allowance=0 if level == "quick" else total // POLISH_PART,
+        allowance=0 if level == "quick" else total // PART,
         price=PATIENCE[level] / total,
         seed=seed,
     )

@@ -9,6 +9,7 @@ from tests.construct.networks import random_problem
 from tests.construct.small import make_instance, verified
 from tests.construct.test_ways import fabric
 
+from teccl.construct.goal import Goal
 from teccl.construct.insertion import Workshop, estimated_work, inserted_plans, refusal
 from teccl.construct.instance import Instance
 from teccl.construct.labels import empty_rows
@@ -38,7 +39,7 @@ FALLING: dict[str, Any] = {
 
 def last_plan(instance: Instance, *, target: int = 0, seed: int = 0, budget: int = 10**6) -> Plan:
     """Return the best of the plans that insertion makes."""
-    *_, last = inserted_plans(instance, target=target, seed=seed, budget=budget)
+    *_, last = inserted_plans(instance, Goal(target=target, seed=seed, allowance=budget))
     return last
 
 
@@ -51,7 +52,7 @@ def check_random(seed: int, *, on_grid: bool, buffer: int | None = None) -> bool
     instance = Instance.build(problem, grid)
     if refusal(instance) is not None or len(problem.chunks) > 200:
         return False
-    plans = list(inserted_plans(instance, target=0, seed=seed, budget=1))
+    plans = list(inserted_plans(instance, Goal(seed=seed)))
     if not plans:
         # Only a sum for which nothing may wait can be beyond it.
         assert problem.has_reductions
@@ -122,7 +123,7 @@ def test_what_it_does_not_serve_is_said() -> None:
     """An AllReduce is no multicast turned round, and yields nothing."""
     made = make_instance("ring:gpus=3", "allreduce", "3KB")
     assert refusal(made) == "sums cannot be turned round"
-    assert list(inserted_plans(made, target=0, seed=0, budget=1)) == []
+    assert list(inserted_plans(made, Goal())) == []
 
 
 def test_estimates_grow_with_the_demand() -> None:
@@ -141,7 +142,7 @@ def test_sums_on_hyper_edges_are_not_turned_round() -> None:
 def test_branches_of_a_passage_meet_nowhere() -> None:
     """In a fabric with several ways a copying passage stays a tree while it grows."""
     instance = make_instance(fabric(), Demand.collective("allgather", size="16MB"), num_chunks=2)
-    for plan in inserted_plans(instance, target=0, seed=0, budget=10**7):
+    for plan in inserted_plans(instance, Goal(allowance=10**7)):
         verified(instance, plan)
 
 

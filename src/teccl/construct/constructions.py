@@ -15,9 +15,11 @@ from teccl.construct.compositions import (
     steady,
 )
 from teccl.construct.goal import Goal
+from teccl.construct.insertion import inserted_plans, insertion_work
+from teccl.construct.insertion import refusal as insertion_refusal
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicasts import greedy_work, multicast_plans
-from teccl.construct.params import NEVER, PYTHON_UNITS, STEPS
+from teccl.construct.params import NEVER
 from teccl.construct.plan import Plan
 from teccl.construct.restricted import rigid_plans
 from teccl.construct.reversal import can_reverse, reducing_switches
@@ -25,7 +27,6 @@ from teccl.construct.ring_order import cluster_ring_plans, widest_ring_plans
 from teccl.construct.route_first import routed_plans, routing_work, separate_plans
 from teccl.construct.sums import composed_plans, in_network_plans, reduction_plans
 from teccl.demand import Collective
-from teccl.footprint import num_deliveries
 from teccl.problem import ChunkTable, Problem
 
 
@@ -43,10 +44,12 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
 
     Where rates change, those whose times hold are compared with each other, others apart.
     Every construction that serves may have two runs, if the gap is worth them, or an equal share of
-    the work that is left when its turn comes. Those that were ahead before go first.
+    the work that is left when its turn comes. Those that were ahead before go first; what more
+    chunks will make of them is no reason to try others.
     """
     best: dict[str, int] = {}
-    earliest: dict[bool, int] = {}
+    earliest = {True: goal.known, False: NEVER}
+    promised = goal.known
     is_estimated = instance.problem.topology.has_profiles
     # Of several tenants' plans that end together one may serve the important tenant sooner.
     tied = len(instance.problem.demand.tenants) > 1
@@ -55,10 +58,9 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
     for place, construction in enumerate(serving):
         left, work = goal.allowance - goal.spent, construction.work(instance)
         share = max(left // (len(serving) - place), 2 * work)
-        least = earliest.get(True, NEVER)
-        part = replace(goal, allowance=share, spent=0, known=least)
+        part = replace(goal, allowance=share, spent=0, known=promised)
         name = construction.name
-        if least < NEVER and not tied and not part.is_worth_again(name, least, work):
+        if promised < NEVER and not tied and not part.is_worth_again(name, promised, work):
             continue
         if not part.claims_more(name, instance.problem.num_chunks):
             continue
@@ -67,57 +69,26 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
             for plan in construction.plans(instance, part):
                 best[name] = min(best[name], plan.finish)
                 holds = plan.exact or not is_estimated
-                before = earliest.get(holds, NEVER)
-                if plan.finish < before or (tied and plan.finish == before):
+                if plan.finish < earliest[holds] or (tied and plan.finish == earliest[holds]):
                     earliest[holds] = plan.finish
                     yield plan
-                if earliest.get(True, NEVER) <= goal.target and not tied:
+                if earliest[True] <= goal.target and not tied:
                     return
         finally:
             goal.spent += part.spent
+        if not is_estimated:
+            promised = min(promised, goal.promised(name, best[name]))
+        promised = min(promised, earliest[True])
     # Estimates tell nothing about who will be ahead.
     for name, finish in best.items() if not is_estimated else ():
         goal.finishes.setdefault(name, []).append(finish)
 
 
 def _inserts(instance: Instance) -> bool:
-    from teccl.construct.insertion import refusal
-
     problem = instance.problem
     sums = _only_combines(problem) or not problem.chunks.reduce.any()
     alone = problem.copy or all(len(nodes) == 1 for nodes in _goal_sets(problem.chunks))
-    return sums and alone and refusal(instance) is None
-
-
-def insertion_work(instance: Instance) -> int:
-    """Units of inserting every chunk once."""
-    from teccl.construct.insertion import estimated_work
-
-    return _tabulation_work(instance) + estimated_work(instance) // STEPS
-
-
-def _tabulation_work(instance: Instance) -> int:
-    """Units of making tables of what is to be inserted, and a plan of what was."""
-    return PYTHON_UNITS * num_deliveries(instance.problem)
-
-
-def insertion_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
-    """Yield plans made by inserting chunk after chunk where it arrives soonest."""
-    from teccl.construct.insertion import inserted_plans
-
-    def spend(steps: int) -> None:
-        goal.spent += steps // STEPS
-
-    goal.begin(_tabulation_work(instance))
-    budget = STEPS * max(insertion_work(instance), goal.allowance - goal.spent)
-    yield from inserted_plans(
-        instance,
-        target=goal.target,
-        seed=goal.seed,
-        budget=budget,
-        is_needed=goal.known == NEVER,
-        spend=spend,
-    )
+    return sums and alone and insertion_refusal(instance) is None
 
 
 def _least_work(instance: Instance) -> int:
@@ -207,7 +178,7 @@ CONSTRUCTIONS = [
     Construction("cluster trees", _spans_trees, cluster_tree_work, cluster_tree_plans),
     Construction("route first", _is_free, routing_work, routed_plans),
     Construction("separate copies", _lacks_copies, routing_work, separate_plans),
-    Construction("insertion", _inserts, insertion_work, insertion_plans),
+    Construction("insertion", _inserts, insertion_work, inserted_plans),
     Construction("no waiting", _limits_buffers, routing_work, rigid_plans),
     Construction("halves in turn", allreduces_in_turn, _in_turn_work, in_turn_plans),
     Construction("between changes", _changes_on_grid, _steady_work, regime_plans),

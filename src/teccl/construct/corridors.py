@@ -204,9 +204,9 @@ class Books(NamedTuple):
         link_start, link_res, link_hold = _by_phase(*self.links[1:], num, factor)
         return Books(
             routes=(np.tile(self.routes[0], 2), *_by_phase(*self.routes[1:], num, factor)),
-            slots=np.tile(self.slots, 3),
+            slots=np.tile(self.slots, 1 + 2),
             links=(np.tile(self.links[0], 2), link_start, link_res, link_hold),
-            holders=_holders(link_start, link_res, 3 * num),
+            holders=_holders(link_start, link_res, (1 + 2) * num),
         )
 
 

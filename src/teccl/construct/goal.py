@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from teccl.construct.params import NEVER, RUN_UNITS, SECOND_TRY, VARIANT_GAP
+from teccl.construct.params import GAP_PART, NEVER, RUN_UNITS, SECOND_TRY
 
 
 @dataclass(slots=True, kw_only=True)
@@ -28,7 +28,9 @@ class Goal:
     finishes
         What each construction made, one number of chunks after another.
     known
-        Finish of the best plan that there is for these chunks.
+        Finish of the best plan that there is for these chunks, or that more of them promise.
+    climbs
+        Whether more chunks are tried next.
     shares
         Units that each construction has had for each number of chunks and target.
     """
@@ -40,15 +42,27 @@ class Goal:
     checkpoint: Callable[[], None] = lambda: None
     spent: int = 0
     known: int = NEVER
+    climbs: bool = False
     finishes: dict[str, list[int]] = field(default_factory=dict)
     shares: dict[tuple[str, int, int], int] = field(default_factory=dict)
 
     def is_worth(self, finish: int, work: int) -> bool:
-        """Whether so much work is left and worth trying after a finish; after none any is."""
+        """Whether a finish is worth so much work beside what is spent; none is worth any."""
         if finish == NEVER:
             return True
-        is_left = self.spent + work <= self.allowance
-        return is_left and finish > self.target * (1 + self.price * work)
+        total, least = self.spent + work, min(finish, self.known)
+        return total <= self.allowance and least > self.target * (1 + self.price * total)
+
+    def promised(self, name: str, finish: int) -> int:
+        """What a construction that made a finish makes with more chunks, if those are tried.
+
+        A pipeline takes its load and a part of its depth for each chunk: what twice the chunks
+        gained is what still more of them can gain in all.
+        """
+        before = self.latest(name)
+        if not self.climbs or max(before, finish) == NEVER:
+            return finish
+        return max(self.target, min(finish, 2 * finish - before))
 
     def latest(self, name: str) -> int:
         """What a construction made the last time; never, if it was not worth a try yet."""
@@ -58,12 +72,11 @@ class Goal:
     def is_worth_again(self, name: str, finish: int, work: int) -> bool:
         """Whether a construction is worth so much work: the less, the later it would end at best.
 
-        A pipeline takes its load and a part of its depth for each chunk: what twice the chunks
-        gained is what still more of them can gain in all.
+        That is what more chunks still promise, see `promised`.
         """
         known = self.finishes.get(name, [])
         limit = max(0, 2 * known[-1] - known[-2]) if len(known) > 1 else 0
-        doubts = 1 + max(0.0, limit / max(1, finish) - 1) / VARIANT_GAP
+        doubts = 1 + GAP_PART * max(0.0, limit / max(1, finish) - 1)
         if len(known) == 1:
             doubts = SECOND_TRY
         least = self.target * (1 + self.price * doubts * work)

@@ -26,7 +26,8 @@ from teccl.construct.labels import (
     open_node,
 )
 from teccl.construct.limited import book_waits, insert_limited
-from teccl.construct.timetable import NEVER, book, earliest, has_room, inner, is_free, length_from
+from teccl.construct.params import BOOK_STEPS
+from teccl.construct.timetable import NEVER, book, earliest, inner, is_free, length_from, room
 
 # Elementary steps of looking at a route.
 _TRY = 4
@@ -283,6 +284,7 @@ def insert(net, jobs, table, labels, rows, job, blink, since, random, work):
             if stamp + count > rows.row.shape[1]:
                 break
             _book_way(net, table, labels, rows, job, size, way, count)
+            work[0] += BOOK_STEPS * count
             nodes[node].wanted = 0
             left -= 1
             if left:
@@ -320,10 +322,14 @@ def insert_all(
     or has no room for the routes it takes. With `is_alone` each is taken out again at once, and
     `alone` says when it ended.
     """
+    left = 0
     for k in range(first, len(order)):
         job = order[k]
-        if not has_room(table, more) or work[0] >= until:
+        if left < more:
+            left = room(table)
+        if left < more or work[0] >= until:
             return k
+        left -= more
         is_served = insert(net, jobs, table, labels, rows, job, False, 0, random, work)
         if net.buffer >= 0 and not is_served:
             # Whoever has the chunk could not keep it until others were in its way no more.

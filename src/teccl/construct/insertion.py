@@ -5,17 +5,19 @@ GPU that wants it, then to the next, each time along the way with the least arri
 Prices make ways over scarce links dearer than others that arrive a little later.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
+from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray, concatenated_ranges
-from teccl.construct.params import BUDGET, MOST_TIMES, STEPS
+from teccl.construct.params import BOOK_STEPS, BUDGET, NEVER, PASS_WORK, PYTHON_UNITS, STEPS
 from teccl.construct.plan import Plan
 from teccl.construct.tabulation import FAR, diameter, job_tables, network_tables, rate_steps
 from teccl.construct.turned import is_turnable, turned_instance, turned_plan
+from teccl.footprint import num_deliveries
 
 if TYPE_CHECKING:
     from teccl.construct.labels import Rows
@@ -72,7 +74,7 @@ class Workshop:
         wants = int(np.diff(self.jobs.job["want"]).max(initial=0))
         if self.net.buffer >= 0:
             return wants * 2 * diameter(self.net)
-        return min(self.instance.problem.topology.num_gpus, wants + 4 * diameter(self.net))
+        return min(self.instance.problem.topology.num_gpus, wants + 2 * diameter(self.net))
 
     @property
     def more(self) -> int:
@@ -213,7 +215,7 @@ def refusal(instance: Instance) -> str | None:
         return "buffers are limited on a grid"
     routes, num_nodes = instance.routes, problem.topology.num_nodes
     times = len(routes) + len(routes.res) + num_nodes**2
-    if instance.grid is None and times * len(problem.chunks.sizes) > MOST_TIMES:
+    if instance.grid is None and times * len(problem.chunks.sizes) > PASS_WORK:
         return "chunks of very many sizes need tables that would not fit"
     if problem.topology.has_profiles:
         if instance.grid is not None:
@@ -223,69 +225,54 @@ def refusal(instance: Instance) -> str | None:
     return None
 
 
-def inserted_plans(
-    instance: Instance,
-    *,
-    target: int,
-    seed: int,
-    budget: int,
-    single: bool = False,
-    is_needed: bool = True,
-    spend: Callable[[int], None] = lambda _: None,
-) -> Iterator[Plan]:
+def inserted_plans(instance: Instance, goal: Goal, *, single: bool = False) -> Iterator[Plan]:
     """Yield plans made by inserting all chunks in several orders, each better than those before.
 
     Parameters
     ----------
     instance
         What is to be scheduled; nothing is yielded where `refusal` says why.
-    target
-        A lower bound; reaching it ends the search.
-    seed
-        Of all random choices.
-    budget
-        Elementary steps after which no further pass is begun.
+    goal
+        Says when a further pass is worth it. Where no other plan is known, the first one goes to
+        its end whatever that takes.
     single
         Whether no GPU may receive a chunk twice, even where chunks cannot wait.
-    is_needed
-        Whether the first pass goes to its end, whatever that takes.
-    spend
-        Told the elementary steps of each pass.
     """
     if refusal(instance) is not None:
         return
     if instance.problem.has_reductions:
-        copies = inserted_plans(
-            turned_instance(instance),
-            target=target,
-            seed=seed,
-            budget=budget,
-            single=True,
-            is_needed=is_needed,
-            spend=spend,
-        )
+        copies = inserted_plans(turned_instance(instance), goal, single=True)
         yield from (turned_plan(instance, plan) for plan in copies)
         return
-    shop = Workshop(instance, seed=seed, single=single)
+    goal.begin(_tabulation_work(instance))
+    shop = Workshop(instance, seed=goal.seed, single=single)
     alone = shop.alone()
     if alone is None:
         return
-    best, done = FAR, 0
-    for order, price in _passes(shop, alone, seed):
+    best, done = NEVER, 0
+    for order, price in _passes(shop, alone, goal.seed):
         shop.set_prices(price)
         shop.clear()
-        until = budget
-        if done == 0:
-            # An estimate may be far too low, and all of a pass is lost if it ends early.
-            until = FAR if is_needed else max(budget, MOST_STEPS)
-        is_served = shop.insert(order, until=until)
-        spend(shop.work - done)
-        done = shop.work
+        is_needed = min(best, goal.known) == NEVER
+        # An estimate may be far too low, and all of a pass is lost if it ends early.
+        is_served = shop.insert(order, until=FAR if is_needed else done + MOST_STEPS)
+        work, done = (shop.work - done) // STEPS, shop.work
+        goal.spent += work
         if is_served and shop.finish < best:
             best = shop.finish
             yield shop.plan()
-        if best <= target or shop.work >= budget:
+        if best <= goal.target or not goal.is_worth(min(best, goal.known), work):
             return
+
+
+def insertion_work(instance: Instance) -> int:
+    """Units of inserting every chunk once."""
+    return _tabulation_work(instance) + estimated_work(instance) // STEPS
+
+
+def _tabulation_work(instance: Instance) -> int:
+    """Units of making tables of what is to be inserted, and a plan of what was."""
+    return PYTHON_UNITS * num_deliveries(instance.problem)
 
 
 def _passes(shop: Workshop, alone: IntArray, seed: int) -> Iterator[tuple[IntArray, FloatArray]]:
@@ -350,7 +337,7 @@ def estimated_work(instance: Instance) -> int:
     count = np.array([len(nodes) for nodes in table.sets])[ends]
     per_gpu = len(routes) / max(1, instance.problem.topology.num_gpus)
     held = len(routes.res) / max(1, len(routes))
-    looks = count.sum() * 8 * per_gpu * (1 + held)
+    looks = count.sum() * (8 * per_gpu * (1 + held) + BOOK_STEPS)
     if instance.grid is not None or len(table.sizes) == 1:
         return int(looks)
     # As many bookings as there are on the fullest port.

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray, starts_of
-from teccl.construct.params import NEVER, ROUNDING, SCARCE
+from teccl.construct.params import CHUNK_TOLERANCE, NEVER, SCARCE
 from teccl.construct.tasks import (
     Precedence,
     Tasks,
@@ -59,13 +59,13 @@ class Jobs(NamedTuple):
         quantum = _quanta(instance, tasks)
         each = np.repeat(quantum, np.diff(tasks.res_start))
         whole = np.maximum(1, (tasks.res_hold + each // 2) // each) * each
-        is_whole = np.abs(whole - tasks.res_hold) * ROUNDING <= each
+        is_whole = np.abs(whole - tasks.res_hold) * CHUNK_TOLERANCE <= each
         res_start, res, offset, hold = resource_columns(tasks)
         hold = np.where(is_whole, whole, hold)
         waits, next_start, next_task, next_lag = arcs_of(order)
         return Jobs(
             columns=(res_start, res, _in_phase(res, offset, each), hold),
-            arcs=(waits, next_start, next_task, next_lag - quantum[next_task] // ROUNDING),
+            arcs=(waits, next_start, next_task, next_lag - quantum[next_task] // CHUNK_TOLERANCE),
             release=order.release,
             quantum=quantum,
             length=task_lengths(tasks),
@@ -220,7 +220,7 @@ def _settled(instance: Instance, tasks: Tasks, order: Precedence, start: IntArra
 
 def _in_phase(res: IntArray, offset: IntArray, quantum: IntArray) -> IntArray:
     """Give offsets on one resource that differ by whole quanta but for rounding one remainder."""
-    slack = quantum // ROUNDING
+    slack = quantum // CHUNK_TOLERANCE
     phase = (offset + slack) % quantum
     by_phase = order_by(res, phase)
     ordered = phase[by_phase]

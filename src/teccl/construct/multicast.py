@@ -12,6 +12,8 @@ from teccl.construct.passages import may_join
 from teccl.construct.plan import Plan
 
 BitArray = npt.NDArray[np.uint64]
+# Bits of a word.
+WORD = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,8 +153,8 @@ def _initial_state(instance: Instance, *, relays: bool) -> tuple[BitArray, BitAr
 
 def _pack(bits: npt.NDArray[np.bool_]) -> BitArray:
     """Pack rows of booleans into 64-bit words, lowest bit first."""
-    words = -(-bits.shape[1] // 64)
-    padded = np.zeros((bits.shape[0], words * 64), dtype=bool)
+    words = -(-bits.shape[1] // WORD)
+    padded = np.zeros((bits.shape[0], words * WORD), dtype=bool)
     padded[:, : bits.shape[1]] = bits
     return np.packbits(padded, axis=1, bitorder="little").view("<u8").astype(np.uint64)
 

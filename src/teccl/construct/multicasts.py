@@ -10,13 +10,13 @@ from teccl.construct.instance import Instance
 from teccl.construct.jobs import justify_serially
 from teccl.construct.multicast import Tables, greedy
 from teccl.construct.params import (
+    GAP_PART,
     GREEDY_UNITS,
     JUSTIFICATIONS,
     LISTING_UNITS,
     NEVER,
     SEEDS,
-    SWITCHED_UNITS,
-    VARIANT_GAP,
+    TREE_UNITS,
 )
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.symmetry import find_group, is_symmetric_demand, symmetric_plans
@@ -45,7 +45,7 @@ def greedy_work(instance: Instance) -> int:
     """Units of one greedy run, in which each delivery wakes routes that share its links."""
     units, topology = GREEDY_UNITS, instance.problem.topology
     if topology.num_switches:
-        units = SWITCHED_UNITS + len(instance.routes.res) // (SWITCHED_UNITS * topology.num_gpus)
+        units = TREE_UNITS + len(instance.routes.res) // (TREE_UNITS * topology.num_gpus)
     return units * num_deliveries(instance.problem)
 
 
@@ -108,7 +108,7 @@ def _greedy(instance: Instance, goal: Goal, best: int) -> Iterator[Plan]:
     tables, variants = Tables.build(instance), _variants(instance)
     found = dict.fromkeys(variants, NEVER)
     for turn, variant in ((turn, variant) for turn in count() for variant in variants):
-        if turn and found[variant] > (1 + VARIANT_GAP) * min(found.values()):
+        if turn and found[variant] > (1 + 1 / GAP_PART) * min(found.values()):
             continue
         # Two runs show what to expect of the rest.
         is_first = turn == 0 and variant in variants[:2]

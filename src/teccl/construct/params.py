@@ -18,26 +18,26 @@ MILLION: Final = 10**6
 BUDGET: Final = {"quick": 4 * MILLION, "normal": 40 * MILLION, "thorough": 4000 * MILLION}
 # The gap for which it is worth spending all of that; a part of the work is worth that part of the
 # gap. This one rule decides whether to go on, wherever more work might help (quality).
-PATIENCE: Final = {"quick": 0.3, "normal": 0.3, "thorough": 0.0}
-# A large problem has a budget of so many times the work of judging one schedule of it (scale).
-LARGE_PART: Final = 16
-# Part of the budget that goes into one construction of the best counts of chunks (quality).
-POLISH_PART: Final = 16
+PATIENCE: Final = {**dict.fromkeys(("quick", "normal"), 0.3), "thorough": 0.0}
+# What is little beside the rest: a large problem has a budget of so many times the work of judging
+# one schedule of it (scale), one construction of the best counts of chunks takes such a part of the
+# budget, a first look such a part of that (quality), and periods and baselines cut chunks no finer
+# than to take such a part of some link's latency: a pipeline of finer ones is always a little
+# faster, if only on paper.
+PART: Final = 16
 # Runs that a second number of chunks must be worth: one number tells nothing about more (quality).
 SECOND_TRY: Final = 4
 # Units of any run, however small.
 RUN_UNITS: Final = 500
-# Elementary steps of insertion on calendars for a unit.
+# Elementary steps of insertion on calendars for a unit, and of booking one transfer.
 STEPS: Final = 25
-# Times of routes and of what they hold, for all sizes of chunks, that tables of insertion may have:
-# about two gigabytes.
-MOST_TIMES: Final = 20 * MILLION
+BOOK_STEPS: Final = 100
 # Passes over all chunks that ruin and recreate needs, for each of four starts (quality).
 PASSES_EACH: Final = 250
-# Units for each transfer: a greedy run, one through switches, laying it in a tree, laying it as a
-# path, scheduling it by one key, re-timing and judging it, making it in plain Python (scale).
+# Units for each transfer: a greedy run, laying it in a tree or one such run through switches,
+# laying it as a path, scheduling it by one key, re-timing and judging it, making it in plain Python
+# (scale).
 GREEDY_UNITS: Final = 2
-SWITCHED_UNITS: Final = 8
 TREE_UNITS: Final = 8
 PATH_UNITS: Final = 64
 LISTING_UNITS: Final = 12
@@ -51,15 +51,14 @@ PYTHON_UNITS: Final = 32
 # first a chunk takes at least as long on some link as that link's latency (quality).
 MANY_CHUNKS: Final = 64
 MOST_CHUNKS: Final = 1024
-# Periods and baselines cut chunks no finer than to take this part of some link's latency: a
-# pipeline of finer ones is always a little faster, if only on paper.
-FINEST: Final = 16
-# Of the numbers of chunks tried, the fewest within this part of the best is taken. Where each
-# transfer has an overhead the times come from measurements, which are not better than this.
+# Of the numbers of chunks tried, the fewest within this part of the best is taken; times that
+# differ by less than this part of a chunk's time on a link differ by rounding. Where each transfer
+# has an overhead the times come from measurements, which are not better than the second.
 CHUNK_TOLERANCE: Final = 1000
 COSTLY_CHUNK_TOLERANCE: Final = 100
 # Part of the gap that twice the chunks must close for still more to be tried: where they close
-# less, something else is wrong with the schedule.
+# less, something else is wrong with the schedule. By such a part of the best a variant may be
+# behind to be run again.
 GAP_PART: Final = 20
 # A gap below which narrower cuts are not looked for, which takes longer than most searches.
 NARROW_GAP: Final = 0.004
@@ -74,9 +73,7 @@ LONG_ROUTES: Final = 20_000
 GRID_FACTORS: Final = 3
 
 # --- greedy runs --------------------------------------------------------------------------------
-# How far behind the best a variant or a construction may be to be run again, and how many seeds
-# belong to each of the user's.
-VARIANT_GAP: Final = 0.05
+# How many seeds belong to each of the user's.
 SEEDS: Final = 1009
 # Speeds of routes that are told apart; what is slower still counts like the slowest.
 SPEEDS: Final = 5
@@ -84,15 +81,16 @@ SPEEDS: Final = 5
 # --- trees and paths under prices ---------------------------------------------------------------
 # How fast a price grows as load nears the target.
 STEEPNESS: Final = 30.0
-# Price of time: next to nothing balances best, more keeps ways short; tried in this order.
-TIME_PRICES: Final = (1e-6, 0.1)
+# Price of time: next to nothing balances best, more keeps ways short.
+LITTLE: Final = 1e-6
 TIME_PRICE: Final = 1e-3
 # Passes over all trees.
 PASSES: Final = 6
 # Chunks of an exchange, per GPU, beyond which paths are laid for one source of each orbit only.
 LAID_PER_GPU: Final = 80
-# Units of one pass over all paths beyond which those of one source are laid in batches.
-PASS_WORK: Final = 20 * MILLION
+# Units of one pass over all paths beyond which those of one source are laid in batches, and times
+# in tables of insertion beyond which those, of about two gigabytes, are not made.
+PASS_WORK: Final = BUDGET["normal"] // 2
 # How much more than the target the fullest resource may hold for paths without relays to do.
 DIRECT_TOLERANCE: Final = 0.01
 
@@ -102,14 +100,21 @@ PHASE_TOLERANCE: Final = 0.03
 # often the next is there in time.
 RESERVE: Final = 8.0
 
+# --- ruin and recreate --------------------------------------------------------------------------
+# Jobs that are taken out at once, at most.
+MOST_REMOVED: Final = 10
+# Power of the finishes whose norm is the energy: one that is 2 % earlier counts half.
+EXPONENT: Final = 40.0
+# Temperatures at the start and at the end, in parts of the finish.
+HEATS: Final = (3e-3, 3e-5)
+# Elementary steps, one to two tenths of a second, after which compiled code asks whether to go on.
+SLICE: Final = 5 * MILLION
+
 # --- scheduling ---------------------------------------------------------------------------------
 # Rounds of justification.
 JUSTIFICATIONS: Final = 3
-# Part of the bound over which chunks are spread, and the weight of work left on other resources.
-SPREAD: Final = 0.8
+# Weight of work left on other resources.
 WORK_LEFT: Final = 0.3
-# Times that differ by less than this part of a chunk's time on a link differ by rounding.
-ROUNDING: Final = 1000
 # Least share of the highest load with which a resource is full.
 SCARCE: Final = 0.9
 

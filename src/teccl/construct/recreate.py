@@ -7,7 +7,7 @@ import numpy as np
 
 from teccl.construct.insertion import Workshop, plan_of, refusal
 from teccl.construct.instance import Instance, IntArray
-from teccl.construct.params import MILLION
+from teccl.construct.params import EXPONENT, HEATS, MOST_REMOVED, SLICE
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.realise import realise
 from teccl.construct.symmetry import improved_in_quotient
@@ -15,15 +15,6 @@ from teccl.construct.tabulation import FAR
 from teccl.construct.tasks import tasks_of_plan
 from teccl.construct.turned import turned_instance, turned_plan
 from teccl.schedule.timing import send_times
-
-# Jobs that are taken out at once, at most.
-MOST_REMOVED = 10
-# Power of the finishes whose norm is the energy: one that is 2 % earlier counts half.
-EXPONENT = 40.0
-# Temperatures at the start and at the end, in parts of the finish.
-HEATS = (3e-3, 3e-5)
-# Elementary steps, one to two tenths of a second, after which compiled code asks whether to go on.
-SLICE = 5 * MILLION
 
 
 def _never() -> bool:

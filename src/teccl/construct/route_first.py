@@ -14,13 +14,11 @@ from teccl.construct.params import (
     JUSTIFICATIONS,
     LAID_PER_GPU,
     LISTING_UNITS,
+    LITTLE,
     NEVER,
     PATH_UNITS,
-    SPREAD,
     STEEPNESS,
-    TIME_PRICES,
     TREE_UNITS,
-    WORK_LEFT,
 )
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.restricted import delivery_paths, path_plan
@@ -39,9 +37,6 @@ from teccl.construct.trees import laid_plan
 from teccl.demand import Collective
 from teccl.footprint import num_deliveries
 
-# Price of time and steepness of the price of load with which ways are laid, one after the other.
-LAYINGS = (*((price, STEEPNESS) for price in TIME_PRICES), (1.0, 0.0))
-
 
 def routing_work(instance: Instance) -> int:
     """Units of laying ways for all deliveries and of scheduling them by one key."""
@@ -50,10 +45,14 @@ def routing_work(instance: Instance) -> int:
 
 
 def _laying_work(instance: Instance) -> int:
-    table = instance.problem.chunks
+    """Units of laying all ways; every tree looks at all routes, for sums at several roots."""
+    table, deliveries = instance.problem.chunks, num_deliveries(instance.problem)
     is_exchange = all(len(table.sets[i]) == 1 for i in np.unique(table.destination_set))
-    units = PATH_UNITS if is_exchange and not table.reduce.any() else TREE_UNITS
-    return units * num_deliveries(instance.problem)
+    if is_exchange and not table.reduce.any():
+        return PATH_UNITS * deliveries
+    looks = len(table) * len(instance.routes)
+    goes_back = table.reduce & (table.source_set == table.destination_set)
+    return TREE_UNITS * deliveries + (looks if goes_back.any() else looks // TREE_UNITS)
 
 
 def listing_work(num_tasks: int, hops: float) -> int:
@@ -83,27 +82,25 @@ def routed_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
 def _routings(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield trees and paths without times, for large exchanges repeated by symmetry first."""
 
-    def lay(part: Instance, price: float, steepness: float) -> Plan | None:
+    def lay(part: Instance) -> Plan | None:
+        # Next to no price of time balances best.
         return laid_plan(
             part,
             Tables.build(part),
             target=float(max(goal.target, 1)),
             seed=goal.seed,
-            length_weight=price,
-            steepness=steepness,
+            length_weight=LITTLE,
         )
 
     problem = instance.problem
     is_large = len(problem.chunks) > LAID_PER_GPU * problem.topology.num_gpus
-    if is_large and is_symmetric_demand(problem, Collective.ALLTOALL):
-        group = find_group(problem.topology)
-        repeated = group and symmetric_paths(instance, group, lambda part: lay(part, *LAYINGS[0]))
-        if isinstance(repeated, Plan):
+    group = find_group(problem.topology) if is_large else None
+    if group is not None and is_symmetric_demand(problem, Collective.ALLTOALL):
+        repeated = symmetric_paths(instance, group, lay)
+        if repeated is not None:
             yield repeated
-    for price, steepness in LAYINGS:
-        plan = lay(instance, price, steepness)
-        if plan is None:
-            return
+    plan = lay(instance)
+    if plan is not None:
         yield plan
 
 
@@ -125,7 +122,7 @@ def listed_plans(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
     serial = bool(instance.slots.max() == 1)
     # Tasks are timed for their chunks' own sizes, but not for rates that change.
     exact = instance.grid is None and not instance.problem.topology.has_profiles
-    for key, weight in _keys(instance, tasks, goal.target, order):
+    for key, weight in _keys(instance, tasks, order):
         if not goal.is_worth(best, work):
             return
         goal.begin(work)
@@ -156,12 +153,10 @@ def _starts(
         yield justify(instance, tasks, start, rounds=JUSTIFICATIONS, weight=weight, order=order)
 
 
-def _keys(
-    instance: Instance, tasks: Tasks, target: int, order: Precedence
-) -> list[tuple[IntArray, float]]:
+def _keys(instance: Instance, tasks: Tasks, order: Precedence) -> list[tuple[IntArray, float]]:
     """Orders in which to start tasks, and what the work left on other resources weighs in them.
 
-    By longest way on, by turns around the ring, by chunk, important tenants first.
+    By longest way on, by turns around the ring, important tenants first.
     """
     problem = instance.problem
     topology, table = problem.topology, problem.chunks
@@ -175,22 +170,7 @@ def _keys(
     rounds = table.piece[tasks.chunk] * n + turn
     steps = np.unique(rounds, return_inverse=True)[1]
     scale = max(1, int(steps.max(initial=0)) + 1)
-    mixed = np.random.Generator(np.random.PCG64(0)).permutation(len(table))
-    share = SPREAD * target / max(1, len(table))
-    spaced, in_order = (
-        (place[tasks.chunk] * share).astype(np.int64) - 2 * tail
-        for place in (mixed, np.arange(len(table)))
-    )
     weight = np.array([float(t.priority) for t in problem.demand.tenants])
     first = np.unique(-weight, return_inverse=True)[1][table.tenant[tasks.chunk]]
     important = [(first * (int(tail.max(initial=0)) + 1) - tail, 0.0)] if first.any() else []
-    return [
-        *important,
-        (-tail * scale + steps, 0.0),
-        (-tail, 1.0),
-        (spaced, 0.0),
-        (steps, 0.0),
-        (-tail, WORK_LEFT),
-        (in_order, 0.0),
-        (spaced, WORK_LEFT),
-    ]
+    return [*important, (-tail * scale + steps, 0.0), (-tail, 1.0), (steps, 0.0)]

@@ -14,15 +14,14 @@ import numpy.typing as npt
 
 from teccl.construct.inserting import book_job, common_start, insert, remove
 from teccl.construct.labels import Rows, draw
-from teccl.construct.timetable import book, first_begin_above, has_room, inner, length_from
+from teccl.construct.params import BOOK_STEPS
+from teccl.construct.timetable import book, first_begin_above, inner, length_from, room
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
 
 # Tries to find another neighbour before fewer are taken out.
 _TRIES = 20
-# Elementary steps of taking a job out, or of booking it.
-_BOOK = 250
 
 
 class Saved(NamedTuple):
@@ -223,10 +222,14 @@ def improve(
     `rows` is where the search goes on.
     """
     total = run.power.sum()
+    left = 0
     while work[0] < until and run.numbers[0] > target:
         most = run.numbers[1]
-        if not has_room(table, more * most):
+        if left < more * most:
+            left = room(table)
+        if left < more * most:
             return False
+        left -= more * most
         count = _choose(net, jobs, table, rows, run, saved, most, random)
         _take_out(net, jobs, table, rows, saved, count, random)
         is_served = True
@@ -239,7 +242,7 @@ def improve(
         for k in range(count):
             job = saved.job[k]
             gained += run.power[job] - (rows.end[job].finish / reference) ** exponent
-        work[0] += _BOOK * count + len(run.power)
+        work[0] += 2 * BOOK_STEPS * count + len(run.power)
         # Temperatures fall evenly on a logarithmic scale.
         heat = heats[0] * (heats[1] / heats[0]) ** (work[0] / budget)
         luck = -np.log((1 + draw(random, 2**40)) / 2.0**40)

@@ -46,7 +46,7 @@ class Group:
         return len(self.nodes)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=2)
 def find_group(topology: Topology) -> Group | None:
     """Return the largest group of shifts that maps the topology onto itself, None if trivial.
 

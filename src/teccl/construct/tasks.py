@@ -17,7 +17,7 @@ from teccl.construct.plan import Plan
 from teccl.schedule.ordering import order_by
 
 # How many times as many keys as occur may be counted.
-COUNTED = 8
+COUNTED = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

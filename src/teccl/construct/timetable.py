@@ -392,12 +392,12 @@ def book(net, table, route, shared, size, start, job, is_new):
 
 
 @inner
-def has_room(table, more):
-    """Whether each resource has room for so many more bookings."""
+def room(table):
+    """Number of bookings that may still be added to each resource."""
     most = 0
     for r in range(len(table.count)):
         most = max(most, table.count[r].who)
-    return most + more <= table.who.shape[1]
+    return table.who.shape[1] - most
 
 
 @nb.njit(cache=True, nogil=True)

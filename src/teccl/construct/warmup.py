@@ -31,13 +31,14 @@ def load_all_kernels() -> None:
 @cache
 def load_insertion_kernels() -> None:
     """Compile or load the kernels of insertion and of ruin and recreate."""
+    from teccl.construct.goal import Goal
     from teccl.construct.insertion import inserted_plans
     from teccl.construct.instance import Instance
     from teccl.construct.recreate import recreate
 
     demand = Demand.collective("alltoall", size="3KB")
     instance = Instance.build(Problem(topology=Topology.parse("ring:gpus=3"), demand=demand))
-    for plan in inserted_plans(instance, target=0, seed=0, budget=1):
+    for plan in inserted_plans(instance, Goal()):
         recreate(instance, plan, target=0, seed=0, budget=1)
 
 
@@ -56,7 +57,7 @@ def _lay_trees() -> None:
 
     demand = Demand.collective("allreduce", size="3KB")
     # One slow GPU, so that its links are scarce and others are not.
-    star = Topology.parse("star:gpus=3").degraded({"0:*": Fraction(1, 8)})
+    star = Topology.parse("star:gpus=3").degraded({"0:*": Fraction(1, 2)})
     instance = Instance.build(Problem(topology=star, demand=demand))
     plan = plan_across(instance, target=1.0)
     if plan is not None:

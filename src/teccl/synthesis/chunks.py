@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator
 
 from teccl.construct.params import (
     CHUNK_TOLERANCE,
-    FINEST,
     GAP_PART,
     MANY_CHUNKS,
     MOST_CHUNKS,
     NEVER,
+    PART,
 )
 from teccl.synthesis.search import Search
 
@@ -74,5 +74,5 @@ def finest(search: Search, most: int = MANY_CHUNKS) -> int:
         return search.request.max_chunks
     if not fixed.all():
         return most
-    found = int((FINEST * problem.transmission_ps.max(axis=1) / fixed).max())
+    found = int((PART * problem.transmission_ps.max(axis=1) / fixed).max())
     return min(most, 1 << (max(1, found).bit_length() - 1))

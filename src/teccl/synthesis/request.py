@@ -19,6 +19,9 @@ from teccl.topology import Topology
 from teccl.units import Quantity, parse_duration
 
 MAX_CHUNKS_PER_BLOCK = 10**6
+# Digits of any number that is given.
+LONGEST = 40
+PERCENT = 100
 
 # Options that mean something to some methods only, by field: whoever obeys them. Any other method
 # refuses a value that is not the default.
@@ -158,7 +161,7 @@ def read_whole(value: object, what: str, *, low: int, high: int = 10**9) -> int:
     """Read a whole number within bounds, as number or text."""
     text = str(value).strip()
     is_number = not isinstance(value, bool) and text.isascii() and text.isdigit()
-    if not is_number or len(text) > 20 or not low <= int(text) <= high:
+    if not is_number or len(text) > LONGEST or not low <= int(text) <= high:
         raise InputError(
             f"{what} {str(value)[:40]!r} is not a whole number from {low} to {high}; give one"
         )
@@ -174,12 +177,12 @@ def read_fraction(value: object, what: str) -> Fraction:
     (Fraction(1, 2), Fraction(1, 10))
     """
     text = str(value).strip()
-    scale = 100 if text.endswith("%") else 1
+    scale = PERCENT if text.endswith("%") else 1
     # A number of a few digits is enough, and no text may blow up into one of a billion.
     digits = text.removesuffix("%").strip()
     plain = digits.lower().partition("e")[2].lstrip("+-")
     try:
-        if isinstance(value, bool) or len(digits) > 40 or len(plain) > 2:
+        if isinstance(value, bool) or len(digits) > LONGEST or len(plain) > 2:
             raise ValueError
         return Fraction(digits) / scale
     except (ValueError, ZeroDivisionError):
@@ -277,7 +280,7 @@ def read_factors(degrade: str | Sequence[str] | Mapping[str, object]) -> dict[st
     for spec, factor in factors.items():
         if factor > 1:
             raise TopologyError(
-                f"degrade {spec}: {float(100 * factor):g}% is more than a link has; give less"
+                f"degrade {spec}: {float(PERCENT * factor):g}% is more than a link has; give less"
             )
     if len(factors) < len(pairs):
         raise TopologyError("degrade names the same links twice; give one factor for them")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from teccl.construct.params import BUDGET, LARGE_PART, PATIENCE, POLISH_PART
+from teccl.construct.params import BUDGET, PART, PATIENCE
 from teccl.keywords import Effort
 
 
@@ -27,7 +27,7 @@ class Budget:
     @staticmethod
     def of(effort: Effort, offer_work: int) -> "Budget":
         """Return the budget of an effort, more where judging one schedule is much work already."""
-        total = max(BUDGET[effort.value], LARGE_PART * offer_work)
+        total = max(BUDGET[effort.value], PART * offer_work)
         return Budget(total=total, patience=PATIENCE[effort.value])
 
     @property
@@ -43,12 +43,12 @@ class Budget:
     @property
     def polish(self) -> int:
         """Units for all constructions of one number of chunks."""
-        return min(self.left, self.total // POLISH_PART)
+        return min(self.left, self.total // PART)
 
     @property
     def glance(self) -> int:
         """Units for a first look at one number of chunks."""
-        return self.polish // POLISH_PART
+        return self.polish // PART
 
     def spend(self, work: int) -> None:
         """Count work that is about to be done."""

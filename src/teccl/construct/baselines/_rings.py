@@ -35,7 +35,7 @@ class Ring(NamedTuple):
     through_gpus: bool
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=2)
 def widest_ring(topology: Topology, members: tuple[int, ...]) -> Ring | None:
     """Find a ring with the largest smallest bandwidth, or None if none was found.
 

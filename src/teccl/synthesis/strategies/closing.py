@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance
 from teccl.construct.params import BUDGET
 from teccl.construct.plan import Plan
@@ -73,5 +74,4 @@ def _inserted(instance: Instance, search: Search) -> Plan | None:
 
     if refusal(instance) is not None:
         return None
-    plans = inserted_plans(instance, target=0, seed=search.request.seed, budget=1)
-    return next(plans, None)
+    return next(inserted_plans(instance, Goal(seed=search.request.seed)), None)

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from teccl.construct.goal import Goal
+from teccl.construct.params import NEVER
 from teccl.problem import Problem
-from teccl.synthesis.chunks import ladder
+from teccl.synthesis.chunks import ladder, most_chunks
 from teccl.synthesis.features import Features
 from teccl.synthesis.search import Search
 from teccl.timegrid import TimeGrid
@@ -36,12 +37,18 @@ class Construction:
                 return
             search.budget.spend(search.features.offer_work(count))
             problem = search.request.problem(count)
-            construct_one(search, problem, allowance=search.budget.glance)
+            climbs = search.request.chunks is None and count < most_chunks(search)
+            construct_one(search, problem, allowance=search.budget.glance, climbs=climbs)
             yield
 
 
-def construct_one(search: Search, problem: Problem, *, allowance: int) -> None:
-    """Offer the first plan at once and the best one in the end, however it ends."""
+def construct_one(
+    search: Search, problem: Problem, *, allowance: int, climbs: bool = False
+) -> None:
+    """Offer the first plan at once and the best one in the end, however it ends.
+
+    `climbs` says that more chunks are tried next.
+    """
     from teccl.construct.constructions import construct
     from teccl.construct.instance import Instance
     from teccl.construct.warmup import load_all_kernels
@@ -60,13 +67,13 @@ def construct_one(search: Search, problem: Problem, *, allowance: int) -> None:
         checkpoint=search.checkpoint,
         finishes=search.finishes,
         shares=search.shares,
+        known=NEVER if known is None else known.epochs or known.finish_ps,
+        climbs=climbs,
     )
     # The best whose times hold and, where rates change, the best whose times are estimates.
     pending: dict[bool, Plan] = {}
     try:
         for plan in construct(instance, goal):
-            if known is not None and plan.finish > (known.epochs or known.finish_ps):
-                continue
             pending[plan.exact or not problem.topology.has_profiles] = plan
             if search.incumbents.get(problem.num_chunks) is None or search.features.has_tenants:
                 search.offer_plan(instance, plan)

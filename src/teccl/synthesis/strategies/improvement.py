@@ -54,6 +54,7 @@ class Improvement:
 
 def _starts(search: Search) -> "list[tuple[Instance, Plan]]":
     """Return the best known and an inserted plan for the most chunks that allow many passes."""
+    from teccl.construct.goal import Goal
     from teccl.construct.insertion import inserted_plans, refusal
     from teccl.construct.instance import Instance
 
@@ -65,10 +66,8 @@ def _starts(search: Search) -> "list[tuple[Instance, Plan]]":
         known = search.incumbents.get(count)
         if known is not None and known.plan is not None:
             starts.append((instance, known.plan))
-        plans = inserted_plans(
-            instance, target=search.target or 0, seed=search.request.seed, budget=1
-        )
-        starts += [(instance, plan) for plan in list(plans)[-1:]]
+        goal = Goal(target=search.target or 0, seed=search.request.seed)
+        starts += [(instance, plan) for plan in list(inserted_plans(instance, goal))[-1:]]
         if len(starts) > 2:
             break
     return starts
