@@ -176,6 +176,17 @@ def test_what_is_where_it_is_wanted_takes_no_epoch(options):
     assert (result.num_sends, result.epochs, result.verified) == (0, 0, True)
 
 
+def test_circuits_whose_slowest_branch_leads_nowhere_are_not_used():
+    """Through three switches in a row, where all that goes the slow way is in vain."""
+    both = [(4, 6, 1), (1, 3, 1), (3, 5, "1/3"), (5, 2, 4), (0, 6, 1), (4, 5, "1/3")]
+    topology = network(
+        [way for a, b, rate in both for way in ((a, b, rate), (b, a, rate))], switches=(4, 5, 6)
+    )
+    demand = chunks(([2], [1]))
+    result = teccl.solve(topology, demand=demand, method="milp", transit="cut-through")
+    assert (result.num_sends, result.status) == (3, Status.OPTIMAL)
+
+
 def test_a_model_that_takes_longer_to_build_than_the_limit_is_not_begun():
     """Hundreds of thousands of epochs are no matter of a second; the start is handed out."""
     result = gather(2, epoch="20ps", time_limit="1s")

@@ -304,9 +304,13 @@ def branch_rows(frame: Frame) -> list[RowBlock]:
 
 
 def _at_most(index: IntArray, group: list[int], holders: list[int]) -> RowBlock:
-    """State for each chunk and epoch that the sum of some arcs is at most that of others."""
-    left = np.moveaxis(index[:, group, :], 1, 2).reshape(-1, len(group))
-    right = np.moveaxis(index[:, holders, :], 1, 2).reshape(-1, len(holders))
+    """State for each chunk and epoch that the sum of some arcs is at most that of others.
+
+    It is nothing where there are no others, as where no branch that is left is the slowest.
+    """
+    cells = index.shape[0] * index.shape[2]
+    left = np.moveaxis(index[:, group, :], 1, 2).reshape(cells, len(group))
+    right = np.moveaxis(index[:, holders, :], 1, 2).reshape(cells, len(holders))
     some = (left != ABSENT).any(axis=1)
     left, right = left[some], right[some]
     number = np.arange(len(left))[:, None]
