@@ -215,7 +215,7 @@ def _from_holders(net, jobs, table, labels, rows, job, goal, blink, random, work
     for i in range(jobs.job[job].source, jobs.job[job + 1].source):
         node = jobs.source[i].node
         _leave(net, table, labels.node, size, node, goal, stamp, blink, random, work)
-    _go_on(net, table, labels, rows, job, size, 0, goal, blink, random, work)
+    _go_on(net, table, labels, rows, job, size, np.int64(0), goal, blink, random, work)
 
 
 @inner
@@ -251,7 +251,7 @@ def insert(net, jobs, table, labels, rows, job, blink, since, random, work):
     size, nodes = jobs.job[job].size_index, labels.node
     left = begin_job(net, jobs, labels, rows, job, since)
     # With one destination the search aims at it.
-    goal = -1
+    goal = np.int64(-1)
     if left == 1:
         for i in range(jobs.job[job].want, jobs.job[job + 1].want):
             if nodes[jobs.want[i]].wanted:
@@ -323,6 +323,8 @@ def insert_all(
     `alone` says when it ended.
     """
     left = 0
+    # Typed, because numba compiles a function anew for each constant that it is given.
+    blink, begin = np.bool_(False), np.int64(0)
     for k in range(first, len(order)):
         job = order[k]
         if left < more:
@@ -330,14 +332,14 @@ def insert_all(
         if left < more or work[0] >= until:
             return k
         left -= more
-        is_served = insert(net, jobs, table, labels, rows, job, False, 0, random, work)
+        is_served = insert(net, jobs, table, labels, rows, job, blink, begin, random, work)
         if net.buffer >= 0 and not is_served:
             # Whoever has the chunk could not keep it until others were in its way no more.
             remove(net, jobs, table, rows, job)
-            last = 0
+            last = begin
             for other in order[:k]:
                 last = max(last, rows.end[other].finish)
-            is_served = insert(net, jobs, table, labels, rows, job, False, last, random, work)
+            is_served = insert(net, jobs, table, labels, rows, job, blink, last, random, work)
         if is_alone:
             alone[job] = rows.end[job].finish
             remove(net, jobs, table, rows, job)

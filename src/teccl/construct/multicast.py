@@ -133,12 +133,11 @@ def _initial_state(instance: Instance, *, relays: bool) -> tuple[BitArray, BitAr
     """Return what each node holds, what it may receive, and data that comes later."""
     problem = instance.problem
     table, nodes = problem.chunks, problem.topology.num_nodes
-    held = np.zeros((nodes, len(table)), dtype=bool)
-    want = np.zeros((nodes, len(table)), dtype=bool)
     late: list[tuple[int, int, int]] = []
+    is_member = np.zeros((nodes, len(table.sets)), dtype=bool)
     for number, members in enumerate(table.sets):
-        held[np.ix_(members, np.flatnonzero(table.source_set == number))] = True
-        want[np.ix_(members, np.flatnonzero(table.destination_set == number))] = True
+        is_member[members, number] = True
+    held, want = is_member[:, table.source_set], is_member[:, table.destination_set]
     if relays:
         want[problem.topology.gpus] = True
     want &= ~held

@@ -223,6 +223,8 @@ def improve(
     """
     total = run.power.sum()
     left = 0
+    # Typed, because numba compiles a function anew for each constant that it is given.
+    blink, begin = np.bool_(True), np.int64(0)
     while work[0] < until and run.numbers[0] > target:
         most = run.numbers[1]
         if left < more * most:
@@ -236,7 +238,7 @@ def improve(
         for k in _order(saved, count, alone, random):
             job = saved.job[k]
             is_served = is_served and insert(
-                net, jobs, table, labels, rows, job, True, 0, random, work
+                net, jobs, table, labels, rows, job, blink, begin, random, work
             )
         gained = 0.0
         for k in range(count):
