@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests import reaper
+from tests import kernels, reaper
 from tests.browsing import running_browser
 
 # Seconds that processes have to end by themselves after the last test.
@@ -20,7 +20,7 @@ _ENDING_S = 20.0
 _STARTED: list[subprocess.Popen[bytes]] = []
 
 
-def pytest_configure() -> None:
+def pytest_configure(config: pytest.Config) -> None:
     """Let interrupts reach what tests start, and have everything ended that they start."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Background jobs and nohup ignore it, and children would inherit that.
@@ -35,6 +35,9 @@ def pytest_configure() -> None:
     _STARTED.append(
         subprocess.Popen([*program, str(os.getpid())], env=without, start_new_session=True)
     )
+    # Whoever has workers lets them find the kernels compiled.
+    if config.getoption("numprocesses", None):
+        kernels.compile_all()
 
 
 @pytest.fixture(scope="session", autouse=True)

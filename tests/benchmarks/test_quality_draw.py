@@ -116,8 +116,8 @@ def test_the_command_can_be_run_as_printed(tmp_path: Path) -> None:
         for problem in drawn(150)
         if problem.num_gpus <= 6 and problem.collective in ("scatter", "gather", "broadcast")
     ]
-    assert {problem.set for problem in small} == set(SETS)
-    for problem in small[:2] + small[-2:]:
+    for name in SETS:
+        problem = next(problem for problem in small if problem.set == name)
         problem.write_files(tmp_path)
         words = shlex.split(command(problem.call(tmp_path)))
         outcome = run(*words[1:], "--effort", "quick", "--quiet")

@@ -495,7 +495,7 @@ def relabelled(problem: Problem, order: list[int]) -> Problem:
     return replace(problem, topology=moved, demand=Demand(tenants=tuple(tenants)))
 
 
-@pytest.mark.parametrize("seed", range(0, 80, 2))
+@pytest.mark.parametrize("seed", range(0, 80, 8))
 def test_names_do_not_matter(seed):
     """Bounds that need no dual prices are the same whatever the order of nodes and links."""
     problem = random_problem(seed)
@@ -510,7 +510,7 @@ def test_names_do_not_matter(seed):
         assert first == second
 
 
-@pytest.mark.parametrize("seed", range(200, 260))
+@pytest.mark.parametrize("seed", range(200, 212))
 def test_twice_the_speed_halves_the_time(seed):
     """Doubled bandwidths and halved latencies and ready times halve the physical bound."""
     problem = random_problem(seed)
@@ -532,7 +532,7 @@ def test_twice_the_speed_halves_the_time(seed):
     assert abs(before - 2 * after) <= 2
 
 
-@pytest.mark.parametrize("seed", range(300, 360))
+@pytest.mark.parametrize("seed", range(300, 312))
 def test_whole_chunks_are_no_faster_than_fluid(seed):
     """The bound for given chunks is at least the physical one."""
     summary = summarise(random_problem(seed), given_chunks=True)

@@ -145,7 +145,7 @@ def _is_union(problem: Problem) -> bool:
     return any(table.reduce[m] and len(table.destinations(m)) > 1 for m in range(len(table)))
 
 
-@pytest.mark.parametrize("seed", [s for s in range(60) if not _is_union(random_problem(s))][:40])
+@pytest.mark.parametrize("seed", [s for s in range(60) if not _is_union(random_problem(s))][:15])
 def test_solutions_pass_the_checker(seed):
     """What the oracle finds is a correct schedule that ends when it says."""
     oracle = Oracle(Clock(random_problem(seed), UNIT, exact=True))
@@ -156,7 +156,7 @@ def test_solutions_pass_the_checker(seed):
     assert schedule.finish_ps <= optimum * UNIT * 10**12
 
 
-@pytest.mark.parametrize("seed", range(100, 130))
+@pytest.mark.parametrize("seed", range(100, 110))
 def test_nothing_beats_the_oracle(seed):
     """No verified grid schedule of the constructions needs fewer epochs."""
     problem = random_problem(seed)

@@ -30,7 +30,7 @@ from teccl.topology import Topology
 from teccl.verification import verify
 
 BATCHES = range(20)
-SAMPLE = range(7000, 7012)
+SAMPLE = range(7000, 7006)
 # Chunks up to which the exact program is decided at once.
 FEW = 4
 
@@ -105,17 +105,17 @@ def test_epochs_cannot_beat_the_grid_bound():
 
 def test_pieces_cannot_beat_the_bound_for_any_chunking():
     """Cutting chunks into two or three does not beat the bound for any chunking."""
-    assert undercut({seed: piece_verdict(seed) for seed in range(7000, 7020)}) == []
+    assert undercut({seed: piece_verdict(seed) for seed in range(7000, 7008)}) == []
 
 
 def test_buffers_in_pieces_cannot_beat_the_bounds_for_sums():
     """No exact optimum of an AllReduce, its buffer whole or halved, lies below a bound."""
-    assert undercut({seed: buffer_verdict(seed) for seed in range(7000, 7020)}) == []
+    assert undercut({seed: buffer_verdict(seed) for seed in range(7000, 7008)}) == []
 
 
 def test_schedules_cannot_beat_bounds_where_rates_change():
     """No verified schedule ends before a bound, with overheads and profiles together."""
-    assert {s: late for s in range(7000, 7004) if (late := profiled_shortfalls(s))} == {}
+    assert {s: late for s in range(7000, 7002) if (late := profiled_shortfalls(s))} == {}
 
 
 @pytest.mark.slow

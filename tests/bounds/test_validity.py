@@ -48,7 +48,7 @@ MAX_HORIZON = 200
 # Seeds of a batch; the sample's stay clear of them.
 BATCH = 50
 BATCHES = range(100, 140)
-SAMPLE = range(40)
+SAMPLE = range(12)
 
 
 def batch(number: int) -> range:
@@ -153,7 +153,7 @@ def allreduce_excess(seed: int) -> bool:
 
 def test_allreduce_bounds_hold_against_trees_on_a_sample():
     """No partition or cut bound exceeds the time of the best trees to and from roots."""
-    assert [seed for seed in range(30) if allreduce_excess(seed)] == []
+    assert [seed for seed in range(8) if allreduce_excess(seed)] == []
 
 
 @pytest.mark.slow
@@ -195,12 +195,12 @@ def check_fluid(problems: dict[int, Problem]) -> None:
 
 def test_bounds_hold_against_free_partial_sums_on_a_sample():
     """No bound exceeds the optimum of fluid sums among two or three GPUs."""
-    check_fluid({seed: random_sum(seed) for seed in range(20)})
+    check_fluid({seed: random_sum(seed) for seed in range(6)})
 
 
 def test_bounds_hold_against_fluid_tenants_on_a_sample():
     """No bound exceeds the optimum of fluid copies and sums of several tenants together."""
-    check_fluid({seed: random_mixture(seed) for seed in range(20)})
+    check_fluid({seed: random_mixture(seed) for seed in range(6)})
 
 
 @pytest.mark.slow
@@ -274,7 +274,7 @@ def check_schedules(seeds: range, counts: tuple[int, ...]) -> None:
 
 def test_physical_bounds_hold_at_any_number_of_chunks_on_a_sample():
     """No verified schedule ends before the physical bound, however finely data is cut."""
-    check_schedules(range(1000, 1020), (1, 4, 16))
+    check_schedules(range(1000, 1006), (1, 4, 16))
 
 
 @pytest.mark.slow

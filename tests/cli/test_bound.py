@@ -70,9 +70,15 @@ def test_certificate_names_what_binds() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("--chunks", "2"), ("--grid",), ("--epoch", "1us", "--chunks", "3")], ids=str
+    ("collective", "arguments"),
+    [
+        ("allgather", ()),
+        ("alltoall", ("--chunks", "2")),
+        ("allreduce", ("--grid",)),
+        ("reduce", ("--epoch", "1us", "--chunks", "3")),
+        ("reduce", ()),
+    ],
 )
-@pytest.mark.parametrize("collective", ["allgather", "alltoall", "allreduce", "reduce"])
 def test_agrees_with_solve(collective: str, arguments: tuple[str, ...]) -> None:
     """The bound is the one that results carry."""
     request = ("dgx1", collective, "--size", "1MB", *arguments)

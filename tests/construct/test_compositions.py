@@ -34,8 +34,9 @@ def changing_star(seed: int) -> Topology:
     return replace(star, links=links)
 
 
-@pytest.mark.parametrize("seed", range(6))
-@pytest.mark.parametrize("collective", ["allgather", "alltoall", "allreduce"])
+@pytest.mark.parametrize(
+    ("seed", "collective"), [(0, "allgather"), (1, "alltoall"), (2, "allreduce")]
+)
 def test_rates_that_change_behind_a_switch_are_served_on_a_grid(seed: int, collective: str) -> None:
     """A switch passes data on in an exact epoch, whatever the rate was when it was sent."""
     result = solve(changing_star(seed), collective, size="64KB", grid=True, effort="quick")
