@@ -1,11 +1,13 @@
 """Orbits of up to a quarter of a million GPUs: whole commands, their time, memory and files.
 
-Run ``python benchmarks/orbit.py [tori|clusters|growth] ...``; without names, all. Every row is the
-command ``teccl solve ... -o FILE`` in a process of its own, followed by ``teccl verify FILE``.
+Run ``python benchmarks/orbit.py [tori|clusters|tiers|growth|faults] ...``; without names, all.
+Every row is the command ``teccl solve ... -o FILE`` in a process of its own, followed by ``teccl
+verify FILE``; one of `faults` compares ``--from`` a plan of the whole fabric with planning anew.
 """
 
 import json
 import os
+import random
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,15 @@ TORI = ("64x64", "16x16x16", "128x128", "32x32x32", "64x64x64")
 CLUSTERS = (
     *("dgx-h100:chassis=512", "dgx-h100:chassis=2048"),
     *("gb200-nvl72:chassis=57", "gb200-nvl72:chassis=227"),
+)
+TIERS = (
+    *("fat-tree:k=40", "fat-tree:k=64"),
+    *("two-tier:leaves=512,gpus=32,spines=16,oversubscription=2",),
+    *("two-tier:leaves=1024,gpus=64,spines=16,oversubscription=4",),
+)
+COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall")
+FAULTS = (
+    *(f"{'collective':>13}", "faults", "seed", "patch s", "anew s", "ratio", "patch %", "anew %"),
 )
 GROWTH = ("64x64", "128x128", "256x256")
 
@@ -68,12 +79,50 @@ def tori() -> None:
 
 def clusters() -> None:
     """Rails and NVSwitches, any chunks."""
-    rows = (
-        row(spec, collective)
-        for spec in CLUSTERS
-        for collective in ("allgather", "reducescatter", "allreduce", "alltoall")
-    )
+    rows = (row(spec, collective) for spec in CLUSTERS for collective in COLLECTIVES)
     print_table("clusters, 1 GB; the gap is to the bound for any chunking", HEADER, rows)
+
+
+def tiers() -> None:
+    """Two and three levels of switches, oversubscribed too, one chunk."""
+    rows = (row(spec, collective, "--chunks", "1") for spec in TIERS for collective in COLLECTIVES)
+    print_table("tiers of switches, 1 GB; the gap is to the bound for these chunks", HEADER, rows)
+
+
+def drawn_faults(number: int, seed: int, chassis: int = 64) -> list[str]:
+    """Options for cables of random GPUs, to the leaf or the NVSwitch, that are down or at half."""
+    rng, options = random.Random(seed), []  # noqa: S311, draws of a benchmark
+    for place in rng.sample(range(8 * chassis), number):
+        gpu = f"c{place // 8}/gpu{place % 8}"
+        far = rng.choice([f"leaf{place % 8}", f"c{place // 8}/nvswitch"])
+        down = ["--without-link", f"{gpu}:{far}"]
+        options += rng.choice([down, ["--degrade", f"{gpu}:{far}=50%"]])
+    return options
+
+
+def fault_row(collective: str, number: int, seed: int) -> tuple[Any, ...]:
+    """Processor seconds and gaps of patching a plan, and of planning anew with all sends listed."""
+    request = ["solve", "dgx-h100:chassis=64", collective, "--size", "1GB", "--json"]
+    faults = drawn_faults(number, seed)
+    with tempfile.TemporaryDirectory() as folder:
+        healthy = str(Path(folder) / "orbit.json")
+        measured([*request, "--orbit", "-o", healthy])
+        text, _, busy, _ = measured([*request, "--from", healthy, *faults])
+        other, _, anew, _ = measured([*request, *faults, "--threads", "1"])
+    gaps = [100 * json.loads(each)["physical_gap"] for each in (text, other)]
+    figures = (f"{busy:.1f}", f"{anew:.1f}", f"{busy / anew:.2f}", *(f"{gap:.2f}" for gap in gaps))
+    return (collective, number, seed, *figures)
+
+
+def faults() -> None:
+    """One, two and five faults among 512 GPUs."""
+    rows = (
+        fault_row(collective, number, seed)
+        for seed in range(3)
+        for collective in COLLECTIVES
+        for number in (1, 2, 5)
+    )
+    print_table("faults in dgx-h100:chassis=64, 1 GB, processor seconds", FAULTS, rows)
 
 
 def growth() -> None:
@@ -83,4 +132,7 @@ def growth() -> None:
 
 
 if __name__ == "__main__":
-    run_tables({"tori": tori, "clusters": clusters, "growth": growth}, __doc__ or "")
+    run_tables(
+        {"tori": tori, "clusters": clusters, "tiers": tiers, "growth": growth, "faults": faults},
+        __doc__ or "",
+    )

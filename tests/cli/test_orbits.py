@@ -44,14 +44,27 @@ def test_plans_are_patched_around_damage(tmp_path, monkeypatch):
         "ok: allgather on torus, 16 gpus: 240 sends"
     )
     assert run("export", "patched.json", "--rank", "5", "-o", "rank5.json").code == 0
-    refused = run("simulate", "patched.json")
-    assert (refused.code, "keeps its times" in refused.err) == (2, True)
+    replay = json.loads(run("simulate", "patched.json", "--json").out)
+    assert replay["finish_time_s"] == replay["scheduled_finish_time_s"]
+    assert 0 < max(link["utilisation"] for link in replay["links"]) <= 1
+    assert "kept, around damage" in run("simulate", "patched.json").out
     again = ("--from", "patched.json", "--degrade", "gpu5:*=50%", "--json")
     result = json.loads(run(*SMALL, *again).out)
     assert list(Draft202012Validator(json.loads(SCHEMA.read_text())).iter_errors(result)) == []
     assert result["physical_bound_s"] <= result["finish_time_s"]
     fresh = json.loads(run(*SMALL, "--orbit", "--degrade", "gpu5:*=50%", "--json").out)
     assert fresh["finish_time_s"] == result["finish_time_s"]
+
+
+def test_pages_list_what_orbits_stand_for(tmp_path, monkeypatch):
+    """A page shows all images of a small orbit, and names what to use for a large one."""
+    monkeypatch.chdir(tmp_path)
+    run(*SMALL, "--orbit", "-o", "orbit.json")
+    assert run("view", "orbit.json").code == 0
+    assert (tmp_path / "orbit.html").stat().st_size > 0
+    monkeypatch.setattr("teccl.cli.orbits.MOST_SHOWN", 100)
+    refused = run("view", "orbit.json")
+    assert (refused.code, "stands for 240 sends" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize(

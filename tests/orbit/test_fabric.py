@@ -66,6 +66,24 @@ def test_a_fault_leaves_a_smaller_group_or_none():
     assert fold(slow) is None
 
 
+@pytest.mark.parametrize(
+    ("spec", "group", "orbits"),
+    [
+        ("fat-tree:k=4", (4, 2, 2), 1),
+        ("fat-tree:k=6", (6, 3, 3), 1),
+        ("two-tier:leaves=4,gpus=8,spines=2", (4, 2), 4),
+        ("two-tier:leaves=5,gpus=6,spines=4", (5, 2), 3),
+        ("two-tier:leaves=6,gpus=2,spines=1", (6,), 2),
+    ],
+)
+def test_links_between_switches_move_with_some_group(spec, group, orbits):
+    """Upper switches are rotated with GPUs, in fewer places where there are fewer of them."""
+    fabric = parse_fabric(spec)
+    assert fabric.moduli == group
+    assert len(fabric.gpu_orbits) == orbits
+    assert {lattice.order for lattice in fabric.link_lattices} == {fabric.group.order}
+
+
 def test_shifts_move_links_as_they_move_their_ends():
     """The image of a link leads from the image of its source to that of its destination."""
     for seed in range(20):

@@ -39,6 +39,7 @@ def test_no_drawn_schedule_beats_a_bound(first):
 SMALL = [
     *("torus:dims=3x3", "torus:dims=4x4", "ring:gpus=5", "dgx-h100:chassis=2", "star:gpus=4"),
     *("hypercube:dimension=3", "mi300x:chassis=2", "fully-connected:gpus=4", "ndv2:chassis=2"),
+    *("fat-tree:k=4", "two-tier:leaves=3,gpus=4,spines=2", "two-tier:leaves=4,gpus=3,spines=1"),
 ]
 
 
@@ -92,6 +93,29 @@ def test_an_allreduce_takes_twice_what_enters_a_chassis():
     assert bound.physical_ps == 2 * 63 * 8 * 10**8 * 10**12 // (64 * 400 * 10**9)
     scattering = replace(problem, collective=Collective.REDUCESCATTER)
     assert bound.physical_ps > summarise(scattering).physical_ps
+
+
+def test_an_allreduce_of_several_orbits_enters_each_gpu_twice():
+    """Where the first GPUs of two orbits share a leaf, each of them still binds."""
+    problem = problem_of(
+        "two-tier:leaves=4,gpus=8,spines=4,alpha=0", Collective.ALLREDUCE, 32 * 10**8
+    )
+    assert len(problem.fabric.gpu_orbits) == 2
+    assert summarise(problem).physical_ps == 2 * 31 * 10**8 * 10**12 // (50 * 10**9)
+
+
+def test_a_pod_is_bound_by_its_links_to_the_core():
+    """What leaves a pod crosses the switches above its leaves, which are counted as its own."""
+    problem = problem_of("fat-tree:k=4,alpha=0", Collective.ALLTOALL, 16 * 10**6)
+    slow = tuple(
+        replace(link, bandwidth=link.bandwidth / 4)
+        if {problem.fabric.nodes[end].name[:4] for end in (link.src, link.dst)} == {"core", "pod{"}
+        else link
+        for link in problem.fabric.links
+    )
+    narrow = replace(problem, fabric=replace(problem.fabric, links=slow))
+    assert "links into 4 gpus around" in summarise(narrow).certificate
+    assert summarise(narrow).physical_ps == 4 * 12 * 10**6 // 4 * 10**12 // (50 * 10**9 // 4)
 
 
 def test_certificates_name_what_binds():

@@ -17,6 +17,7 @@ from teccl.orbit.files import orbit_from_dict, orbit_to_dict
 from teccl.orbit.plan.mending import mended
 from teccl.orbit.ranks import rank_program
 from teccl.orbit.solving import solve_orbit
+from teccl.units import picoseconds
 from teccl.verification import verify
 
 PLANNED = ("allgather", "reducescatter", "allreduce", "alltoall")
@@ -111,6 +112,20 @@ def test_plans_are_mended_on_presets(spec, collective):
             continue
         assert is_correct_when_listed(result.schedule)
         assert result.bound.physical_ps <= result.schedule.finish_ps
+
+
+def test_the_load_is_that_of_the_busiest_link_of_each_orbit():
+    """Removed images and added sends count where they are."""
+    fabric = parse_fabric("dgx-h100:chassis=3")
+    plan = solve_orbit(fabric, "allgather", size="1MB", chunks=1).schedule
+    made = mend_orbit(plan, Damage.of(fabric, slower={"c0/gpu1:leaf1": Fraction(1, 2)})).schedule
+    whole = expand(made)
+    size, links = made.problem.chunk_bytes, whole.problem.topology.links
+    held = np.array([picoseconds(x.overhead) + picoseconds(size / x.bandwidth) for x in links])
+    busy = np.bincount(whole.sends["link"], minlength=len(links)) * held
+    most = np.zeros(len(fabric.links))
+    np.maximum.at(most, fabric.link_orbit(np.arange(fabric.num_links)), busy)
+    assert made.load() == pytest.approx(most / made.finish_ps)
 
 
 def _edit(

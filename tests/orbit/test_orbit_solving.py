@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from teccl.errors import MethodError, TecclError
-from teccl.orbit import expand, parse_fabric, verify_orbit
+from teccl.orbit import Fabric, LinkOrbit, NodeOrbit, expand, parse_fabric, verify_orbit
 from teccl.orbit.solving import solve_orbit
+from teccl.topology.graph import NodeKind
 from teccl.verification import verify
 
 PLANNED = ("allgather", "reducescatter", "allreduce", "alltoall")
@@ -14,7 +15,8 @@ SMALL = [
     *("torus:dims=3x4", "torus:dims=2x2x3", "ring:gpus=6", "dgx-h100:chassis=3", "star:gpus=5"),
     *("gb200-nvl72:chassis=2", "mi300x:chassis=2", "hypercube:dimension=3", "dgx2:chassis=2"),
     *("twisted-torus:dims=2x2x4", "fully-connected:gpus=5", "dgx-b300:chassis=2,planes=2"),
-    "dgx-h100:chassis=2,rates=effective",
+    *("dgx-h100:chassis=2,rates=effective", "fat-tree:k=4", "two-tier:leaves=3,gpus=4,spines=1"),
+    *("two-tier:leaves=4,gpus=4,spines=2", "two-tier:leaves=3,gpus=2,spines=4,oversubscription=1"),
 ]
 
 
@@ -95,10 +97,44 @@ def test_the_same_request_gives_the_same_plan():
     assert (plans[0] == plans[1]).all()
 
 
+TIERED = ["fat-tree:k=12", "two-tier:leaves=64,gpus=16,spines=4,oversubscription=4"]
+
+
+@pytest.mark.parametrize("spec", TIERED)
+@pytest.mark.parametrize("collective", PLANNED)
+def test_tiers_of_switches_come_within_five_percent(spec, collective):
+    """Chunks enter each leaf and pod as often as they must, and links to GPUs are never idle."""
+    result = solve_orbit(parse_fabric(spec), collective, size="1GB", chunks=2)
+    assert result.physical_gap < 0.05
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "spec", ["fat-tree:k=40", "two-tier:leaves=512,gpus=32,spines=8,oversubscription=4"]
+)
+@pytest.mark.parametrize("collective", PLANNED)
+def test_sixteen_thousand_gpus_behind_tiers(spec, collective):
+    """The same for sixteen thousand GPUs."""
+    result = solve_orbit(parse_fabric(spec), collective, size="1GB", chunks=1)
+    assert result.physical_gap < 0.05
+
+
 def test_what_is_not_planned_is_refused():
-    """Fixed links between switches carry no orbit, so that a fat tree is not joined."""
+    """Links between switches that stay in place carry no orbit, so that leaves are not joined."""
+    rate = parse_fabric("ring").links[0].bandwidth
+    wires = [(0, 1, (0,)), (1, 0, (0,)), (1, 2, (0,)), (2, 1, (0,))]
+    fabric = Fabric(
+        name="fixed",
+        moduli=(4,),
+        nodes=(
+            NodeOrbit(name="gpu{0}", moduli=(4,)),
+            NodeOrbit(name="leaf{0}", moduli=(2,), kind=NodeKind.SWITCH),
+            NodeOrbit(name="spine", moduli=(1,), kind=NodeKind.SWITCH),
+        ),
+        links=tuple(LinkOrbit(src=a, dst=b, offset=c, bandwidth=rate) for a, b, c in wires),
+    )
     with pytest.raises(MethodError, match="plan it without orbits"):
-        solve_orbit(parse_fabric("fat-tree:k=4"), "allgather", size="1MB")
+        solve_orbit(fabric, "allgather", size="1MB")
     with pytest.raises(TecclError, match="no orbit of chunks"):
         solve_orbit(parse_fabric("ring"), "broadcast", size="1MB")
 

@@ -8,11 +8,14 @@ from teccl.cli.errors import CommandFailed, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from teccl.orbit import Damage, Fabric, OrbitResult, OrbitSchedule, PatchedSchedule
+    from teccl.schedule import Schedule
     from teccl.verification import Violation
 
 # Sends from which on a collective is planned as orbits where it can be: listing as many takes half
 # a minute and gigabytes.
 MOST_LISTED = 2**23
+# Sends that a page shows one by one.
+MOST_SHOWN = 2**20
 # Options that plans in the quotient follow, or that change nothing about them.
 _KNOWN = ("size", "chunks", "switch", "effort", "seed", "threads", "without_links", "degrade")
 
@@ -165,6 +168,25 @@ def load_judged(
     return schedule, verify_orbit(schedule)
 
 
+def list_images(file: str) -> "Schedule":
+    """Return an orbit file with every send listed, for what shows single sends.
+
+    Raises
+    ------
+    UsageError
+        If they are too many for that.
+    """
+    from teccl.orbit import OrbitSchedule, expand
+
+    schedule = OrbitSchedule.load_file(file)
+    if schedule.num_sends > MOST_SHOWN:
+        raise UsageError(
+            f"{file} stands for {schedule.num_sends} sends, more than a page shows ({MOST_SHOWN}); "
+            "use teccl simulate for its links, or teccl export --rank R for one rank"
+        )
+    return expand(schedule)
+
+
 def headline(schedule: "OrbitSchedule | PatchedSchedule") -> str:
     """One line that says what a schedule is."""
     from teccl.units import display_time
@@ -204,12 +226,10 @@ def simulate_orbit(file: str, path: Path | None, *, as_json: bool, quiet: bool) 
 
     schedule, violations = load_judged(file)
     fail_if(violations, file)
-    if isinstance(schedule, PatchedSchedule):
-        raise UsageError(
-            f"{file} is patched around damage and keeps its times; "
-            "simulate the plan that it was made from, or export its ranks"
-        )
-    replay = replayed(schedule)
+    # What is patched is not the same everywhere, so that it keeps its times.
+    is_patched = isinstance(schedule, PatchedSchedule)
+    replay = schedule if isinstance(schedule, PatchedSchedule) else replayed(schedule)
+    path_rows = [] if isinstance(replay, PatchedSchedule) else replay.critical_path()
     if path is not None:
         replay.save(path)
     fabric, load = replay.fabric, replay.load()
@@ -224,14 +244,16 @@ def simulate_orbit(file: str, path: Path | None, *, as_json: bool, quiet: bool) 
                 "verified": True,
                 "scheduled_finish_time_s": schedule.finish_time_s,
                 "links": links,
-                "critical_path": [int(row) for row in replay.critical_path()],
+                "critical_path": [int(row) for row in path_rows],
             }
         )
     elif not quiet:
         rows: list[tuple[str, object]] = [
             ("schedule", headline(schedule)),
             ("finish time", display_time(replay.finish_time_s)),
-            ("critical path", f"{len(replay.critical_path())} sends"),
+            ("times", "kept, around damage")
+            if is_patched
+            else ("critical path", f"{len(path_rows)} sends"),
         ]
         rows += [("saved to", path)] if path is not None else []
         busy = [(f"{names[i]} and images", f"{load[i]:.1%}") for i in order]

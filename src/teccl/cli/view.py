@@ -67,11 +67,13 @@ def _page_name(file: str) -> str:
 
 
 def _load(file: str) -> "Schedule":
-    """Read a schedule and make sure that it is correct."""
+    """Read a schedule, of an orbit file all images of it, and make sure that it is correct."""
+    from teccl.cli.orbits import list_images
+    from teccl.orbit.files import is_orbit_file
     from teccl.schedule import Schedule
     from teccl.verification import verify
 
-    schedule = Schedule.load(file)
+    schedule = list_images(file) if is_orbit_file(Path(file)) else Schedule.load(file)
     violations = verify(schedule)
     if violations:
         raise CommandFailed(

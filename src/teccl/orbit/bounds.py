@@ -152,6 +152,7 @@ def _bounds(problem: FabricProblem, *, fluid: bool) -> Iterator[_Bound]:
     if problem.collective is Collective.ALLREDUCE:
         # Who has all sums everywhere has each at its owner, too.
         yield from _bounds(replace(problem, collective=Collective.REDUCESCATTER), fluid=fluid)
+        yield _at_all_gpus(network, fluid=fluid)
     elif problem.collective is Collective.ALLTOALL:
         yield _all_hops(network, fluid=fluid)
     else:
@@ -203,6 +204,23 @@ def _at_one_gpu(network: _Network, gpu: int, *, fluid: bool) -> Iterator[_Bound]
         yield _through(network, ports, (Fraction(count), level), name, fluid=fluid)
 
 
+def _at_all_gpus(network: _Network, *, fluid: bool) -> _Bound:
+    """What enters GPUs in an AllReduce: each chunk does all but one of them twice.
+
+    The first GPUs of all orbits have an equal part of the links into GPUs, and of that.
+    """
+    problem, fabric = network.problem, network.problem.fabric
+    ports = []
+    for gpu in range(len(fabric.gpu_orbits)):
+        inside = np.zeros(fabric.num_nodes, dtype=bool)
+        inside[gpu] = True
+        ports += network.entering(inside)
+    chunks = fabric.num_gpus * problem.num_chunks
+    load = Fraction(2 * (fabric.num_gpus - 1) * chunks, fabric.group.order)
+    name = f"{len(fabric.gpu_orbits)} gpus, one of each orbit"
+    return _through(network, ports, (load, 0), name, fluid=fluid)
+
+
 def _all_hops(network: _Network, *, fluid: bool) -> _Bound:
     """Time for which all chunks together hold links, on the ways that hold them least."""
     problem, fabric = network.problem, network.problem.fabric
@@ -227,17 +245,44 @@ def _cosets(network: _Network, gpu: int = 0) -> Iterator[tuple[BoolArray, str]]:
             inside[: fabric.num_gpus] = (digits[fixed] == digits[fixed][:, [gpu]]).all(axis=0)
             if not fixed or inside.sum() == fabric.num_gpus:
                 continue
-            serves = np.zeros(fabric.num_nodes, dtype=bool)
-            others = np.zeros(fabric.num_nodes, dtype=bool)
-            for switch, node in ((network.src, network.dst), (network.dst, network.src)):
-                is_own = inside[node] & (node < fabric.num_gpus)
-                serves[switch[is_own]] = True
-                others[switch[~is_own & (node < fabric.num_gpus)]] = True
-            inside[fabric.num_gpus :] = (serves & ~others)[fabric.num_gpus :]
-            yield (
-                inside,
-                f"{int(inside[: fabric.num_gpus].sum())} gpus around {fabric.node_name(gpu)}",
-            )
+            for found in _with_switches(network, inside):
+                yield (
+                    found,
+                    f"{int(found[: fabric.num_gpus].sum())} gpus around {fabric.node_name(gpu)}",
+                )
+
+
+def _with_switches(network: _Network, inside: BoolArray) -> Iterator[BoolArray]:
+    """Yield GPUs with the switches next to them that serve nobody else, and so on, level by level.
+
+    A switch serves the nodes below it, those that are nearer to GPUs. Switches of different images
+    of the GPUs differ, because each serves somebody.
+    """
+    level, before = _levels(network), inside
+    for height in range(1, int(level.max()) + 1):
+        serves, others = np.zeros_like(inside), np.zeros_like(inside)
+        for switch, node in ((network.src, network.dst), (network.dst, network.src)):
+            below = (level[switch] == height) & (level[node] < height)
+            serves[switch[below & before[node]]] = True
+            others[switch[below & ~before[node]]] = True
+        found = before | (serves & ~others)
+        if height == 1 or not np.array_equal(found, before):
+            yield found
+        before = found
+
+
+def _levels(network: _Network) -> IntArray:
+    """By node, links from GPUs on, in whatever direction; -1 where none leads there."""
+    fabric, height = network.problem.fabric, 0
+    level = np.where(np.arange(fabric.num_nodes) < fabric.num_gpus, 0, -1)
+    near = np.concatenate([network.src, network.dst])
+    far = np.concatenate([network.dst, network.src])
+    while True:
+        fresh = far[(level[near] == height) & (level[far] < 0)]
+        if not len(fresh):
+            return level
+        height += 1
+        level[fresh] = height
 
 
 def _across(

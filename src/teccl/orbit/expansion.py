@@ -9,6 +9,7 @@ from teccl.demand import Collective, Demand
 from teccl.errors import ScheduleError
 from teccl.orbit.fabric import Fabric
 from teccl.orbit.lattice import Lattice
+from teccl.orbit.naming import fill_name
 from teccl.orbit.patched import PatchedSchedule
 from teccl.orbit.problem import FabricProblem
 from teccl.orbit.schedule import OrbitSchedule
@@ -40,7 +41,7 @@ def expanded_topology(fabric: Fabric) -> Topology:
             for a, b, names in zip(src.tolist(), dst.tolist(), shares, strict=True)
         ]
     shared = {
-        fabric.named(each.name, each.moduli, place): each.bandwidth
+        fill_name(each.name, each.moduli, place): each.bandwidth
         for each in fabric.shared
         for place in range(int(np.prod(each.moduli)))
     }
@@ -52,9 +53,9 @@ def _node(fabric: Fabric, number: int) -> Node:
     entry = fabric.nodes[orbit]
     group = entry.group
     return Node(
-        name=fabric.named(entry.name, entry.moduli, place),
+        name=fill_name(entry.name, entry.moduli, place),
         kind=entry.kind,
-        group=None if group is None else fabric.named(group, entry.moduli, place),
+        group=None if group is None else fill_name(group, entry.moduli, place),
     )
 
 
@@ -63,7 +64,7 @@ def _capacities(fabric: Fabric, orbit: int, place: int) -> tuple[str, ...]:
     column = fabric.link_lattices[orbit].digits(ints([place]))
     shared = [fabric.shared[i] for i in fabric.links[orbit].shares]
     return tuple(
-        fabric.named(each.name, each.moduli, int(Lattice(each.moduli).number(column)[0]))
+        fill_name(each.name, each.moduli, int(Lattice(each.moduli).number(column)[0]))
         for each in shared
     )
 

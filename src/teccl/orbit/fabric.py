@@ -8,7 +8,6 @@ g. Nothing is ever listed once for each element.
 """
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -20,6 +19,7 @@ from teccl._arrays import IntArray, ints
 from teccl._files import shown
 from teccl.errors import TopologyError
 from teccl.orbit.lattice import Lattice, Moduli
+from teccl.orbit.naming import check_name, fill_name
 from teccl.topology.graph import MAX_BANDWIDTH, MAX_NAME, MIN_BANDWIDTH, NodeKind
 from teccl.units import MAX_SECONDS
 
@@ -37,7 +37,8 @@ class NodeOrbit:
     ----------
     name
         With a place ``{i}`` for the coordinate of each axis i along which the orbit has several
-        nodes, or ``{n}`` for the node's number in the orbit: ``c{0}/gpu{1}``, ``gpu{n}``.
+        nodes, or ``{n}`` for the node's number in the orbit: ``c{0}/gpu{1}``, ``gpu{n}``; see
+        `teccl.orbit.naming`.
     kind
         GPU or switch.
     moduli
@@ -129,9 +130,9 @@ class Fabric:
             raise TopologyError(f"{self.name}: two orbits have one name; give each its own")
         for node in self.nodes:
             _check_moduli(self, node.moduli, f"node orbit {node.name!r}")
-            _check_name(self, node.name, node.moduli)
+            check_name(self.name, node.name, node.moduli)
             if node.group is not None:
-                _check_name(self, node.group, (1,) * len(self.moduli))
+                check_name(self.name, node.group, (1,) * len(self.moduli))
             if not node.is_switch and node.moduli != self.moduli:
                 raise TopologyError(
                     f"{self.name}: gpus {node.name!r} stay in place under some element of the "
@@ -139,7 +140,7 @@ class Fabric:
                 )
         for capacity in self.shared:
             _check_moduli(self, capacity.moduli, f"shared capacity {capacity.name!r}")
-            _check_name(self, capacity.name, capacity.moduli)
+            check_name(self.name, capacity.name, capacity.moduli)
             _check_bandwidth(self, capacity.bandwidth, f"shared capacity {capacity.name!r}")
         for i, link in enumerate(self.links):
             _check_link(self, link, f"link orbit {i}")
@@ -213,6 +214,14 @@ class Fabric:
         numbers: IntArray = self._node_base[orbit] + places * step
         return numbers
 
+    def nodes_of(self, orbit: int) -> IntArray:
+        """Numbers of all nodes of an orbit."""
+        return self.node_numbers(orbit, np.arange(math.prod(self.nodes[orbit].moduli)))
+
+    def links_of(self, orbit: int) -> IntArray:
+        """Numbers of all links of an orbit."""
+        return np.arange(self.link_base[orbit], self.link_base[orbit + 1])
+
     def locate(self, node: int) -> tuple[int, int]:
         """Orbit of a node, and its element in the orbit's own lattice."""
         if node < self.num_gpus:
@@ -227,13 +236,7 @@ class Fabric:
     def node_name(self, node: int) -> str:
         """Name of a node."""
         orbit, place = self.locate(node)
-        return self.named(self.nodes[orbit].name, self.nodes[orbit].moduli, place)
-
-    @staticmethod
-    def named(name: str, moduli: Moduli, place: int) -> str:
-        """Fill the coordinates of an element of an orbit into its name."""
-        digits = Lattice(moduli).digits(ints([place]))[:, 0].tolist()
-        return name.format(*digits, n=place)
+        return fill_name(self.nodes[orbit].name, self.nodes[orbit].moduli, place)
 
     def link_orbit(self, links: IntArray) -> IntArray:
         """Orbit of each link."""
@@ -310,18 +313,6 @@ def _check_shape(fabric: Fabric) -> None:
     for what, count in (("node", len(fabric.nodes)), ("link", len(fabric.links))):
         if not 1 <= count <= MAX_ORBITS:
             raise TopologyError(f"{fabric.name}: {count} {what} orbits; give 1 to {MAX_ORBITS}")
-
-
-def _check_name(fabric: Fabric, name: str, moduli: Moduli) -> None:
-    """Refuse names that do not tell the nodes of an orbit apart, or are more than names."""
-    places = {int(place) for place in re.findall(r"\{(\d)\}", name)}
-    is_plain = re.fullmatch(r"(?:[^{}]|\{[\dn]\})+", name) and name.isprintable()
-    needed = {axis for axis, size in enumerate(moduli) if size > 1 and "{n}" not in name}
-    if not is_plain or len(name) > MAX_NAME or not needed <= places <= set(range(len(moduli))):
-        raise TopologyError(
-            f"{fabric.name}: name {shown(name)}; give a short text with "
-            f"{' '.join(f'{{{axis}}}' for axis in sorted(needed)) or 'no'} coordinates"
-        )
 
 
 def _check_moduli(fabric: Fabric, moduli: Moduli, what: str) -> None:

@@ -2,13 +2,12 @@
 
 Ranks are laid out as a grid. A shift along an axis is extended to the switches by what they are
 linked to and kept only if it then takes every link to a link of the same rate, latency and
-overhead. What results is compared with the topology link by link, so that a wrong guess on the
-way can lose a fabric but never give a wrong one.
+overhead. Switches above others that stay in place are rotated among those that are linked alike, so
+that links between switches move, too. What results is compared with the topology link by link, so
+that a wrong guess on the way can lose a fabric but never give a wrong one.
 """
 
-import itertools
 import math
-import re
 from collections.abc import Iterator
 from fractions import Fraction
 
@@ -17,12 +16,13 @@ import numpy as np
 from teccl._arrays import IntArray, new_run
 from teccl.orbit.fabric import MAX_ORBITS, Fabric, LinkOrbit, NodeOrbit
 from teccl.orbit.lattice import Lattice, Moduli
+from teccl.orbit.naming import find_name
 from teccl.topology import Link, Topology
 
 # Axes of the grids of ranks that are tried: three tiers, or three dimensions and what is left.
 _AXES = 3
-# Ways to read the numbers in a name as coordinates that are tried.
-_PATTERNS = 64
+# GPUs times orbits of GPUs: sends that one chunk of each orbit has.
+MAX_LISTED = 2**21
 
 
 def fold(topology: Topology) -> Fabric | None:
@@ -33,26 +33,36 @@ def fold(topology: Topology) -> Fabric | None:
     has_more = topology.has_profiles or topology.shared
     if has_more or any(node.reduce for node in topology.nodes):
         return None
-    shape = _best_shape(topology)
-    if shape is None:
-        return None
-    moves = [_extended(topology, *axis) for axis in shape]
-    moduli = tuple(size for size, _ in shape)
-    orbits = _orbits(topology, moduli, [move for move in moves if move is not None])
-    return None if orbits is None else _assembled(topology, moduli, orbits)
+    largest = None
+    for shape in _shapes(topology):
+        moves = [_extended(topology, *axis) for axis in shape]
+        moduli = tuple(size for size, _ in shape)
+        orbits = _orbits(topology, moduli, [move for move in moves if move is not None])
+        fabric = None if orbits is None else _assembled(topology, moduli, orbits)
+        if fabric is not None and _is_joined(fabric):
+            return fabric
+        largest = largest or fabric
+        if topology.num_gpus**2 // math.prod(moduli) > MAX_LISTED:
+            break
+    return largest
 
 
-def _best_shape(topology: Topology) -> list[tuple[int, int]] | None:
-    """Size and stride of the axes of the largest group, outermost first, with the fewest axes.
+def _shapes(topology: Topology) -> Iterator[list[tuple[int, int]]]:
+    """Yield sizes and strides of the axes of groups, outermost first, larger groups first.
 
-    What no shift serves is left to the fastest running places of a rank.
+    Of equally large ones those with the fewest axes. What no shift serves is left to the fastest
+    running places of a rank.
     """
     count = topology.num_gpus
     works: dict[tuple[int, int], bool] = {}
+    blocks = list(_blocks(topology))
 
     def serves(size: int, stride: int) -> bool:
         if (size, stride) not in works:
-            works[size, stride] = _extended(topology, size, stride) is not None
+            works[size, stride] = (
+                all(_keeps(block, size, stride) for block in blocks)
+                and _extended(topology, size, stride) is not None
+            )
         return works[size, stride]
 
     for order in sorted(_divisors(count), reverse=True):
@@ -61,8 +71,53 @@ def _best_shape(topology: Topology) -> list[tuple[int, int]] | None:
                 strides = [count // math.prod(sizes[: i + 1]) for i in range(axes)]
                 shape = list(zip(sizes, strides, strict=True))
                 if all(serves(*axis) for axis in shape):
-                    return shape
-    return None
+                    yield shape
+
+
+def _blocks(topology: Topology) -> Iterator[IntArray]:
+    """Yield by rank the part that switches of each level and below join, from the lowest on.
+
+    The level of a switch is its distance from GPUs, so that whatever maps the topology onto itself
+    maps parts onto parts. Links among GPUs come first.
+    """
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    src, dst, count = topology.link_src, topology.link_dst, topology.num_nodes
+    level = np.where(topology.is_switch, count, 0)
+    while True:
+        lower = level.copy()
+        np.minimum.at(lower, dst, level[src] + 1)
+        np.minimum.at(lower, src, level[dst] + 1)
+        if np.array_equal(lower, level):
+            break
+        level = lower
+    for height in np.unique(level).tolist():
+        low = (level[src] <= height) & (level[dst] <= height)
+        ends = src[low], dst[low]
+        graph = coo_array((np.ones(len(ends[0])), ends), shape=(count, count))
+        yield connected_components(graph, directed=False)[1][topology.gpus].astype(np.int64)
+
+
+def _keeps(block: IntArray, size: int, stride: int) -> bool:
+    """Whether a shift of ranks maps each part onto one."""
+    moved = np.roll(block.reshape(-1, size, stride), -1, axis=1).ravel()
+    pairs = len(np.unique(block * len(block) + moved))
+    return pairs == len(np.unique(block))
+
+
+def _is_joined(fabric: Fabric) -> bool:
+    """Whether links that no element of the group leaves in place join all GPUs."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    free = [i for i, x in enumerate(fabric.link_lattices) if x.order == fabric.group.order]
+    ends = [fabric.link_ends(fabric.links_of(i)) for i in free]
+    src, dst = (np.concatenate([np.arange(0), *(both[i] for both in ends)]) for i in (0, 1))
+    count = fabric.num_nodes
+    graph = coo_array((np.ones(len(src)), (src, dst)), shape=(count, count))
+    labels = connected_components(graph, directed=False)[1][: fabric.num_gpus]
+    return bool((labels == labels[0]).all())
 
 
 def _divisors(count: int) -> list[int]:
@@ -87,18 +142,19 @@ def _extended(topology: Topology, size: int, stride: int) -> IntArray | None:
     nodes[topology.gpus] = topology.gpus[np.roll(ranks, -1, axis=1).ravel()]
     kinds = topology.link_kind
     ends = np.stack([topology.link_src, topology.link_dst, kinds])
-    if topology.num_switches and not _match_switches(topology, ends, nodes):
+    if topology.num_switches and not _match_switches(topology, ends, nodes, size):
         return None
     image = np.stack([nodes[ends[0]], nodes[ends[1]], kinds])
     same = np.array_equal(ends[:, np.lexsort(ends)], image[:, np.lexsort(image)])
     return nodes if same else None
 
 
-def _match_switches(topology: Topology, ends: IntArray, nodes: IntArray) -> bool:
+def _match_switches(topology: Topology, ends: IntArray, nodes: IntArray, size: int) -> bool:
     """Find where the switches go, from GPUs outwards, by the images of what they are linked to.
 
-    Switches that are linked to the same nodes keep their order; whether that was right is seen
-    when all links are compared.
+    Switches that are linked to the same nodes keep their order, unless all of these are switches
+    that stay in place: then they are rotated, as far as `size` such shifts bring them back. Whether
+    that was right is seen when all links are compared.
     """
     src, dst, kind = ends
     way = np.repeat([0, 1], len(src))
@@ -111,13 +167,20 @@ def _match_switches(topology: Topology, ends: IntArray, nodes: IntArray) -> bool
         for node, text in _signatures(around, np.where(taken, every, -1)):
             if not taken[node]:
                 there.setdefault(text, []).append(node)
-        here = [(node, text) for node, text in _signatures(around, nodes) if nodes[node] < 0]
-        if not here or not all(there.get(text) for _, text in here):
+        here: dict[bytes, list[int]] = {}
+        moves = around[:, nodes[around[3]] != around[3]]
+        moved = set(moves[0, nodes[moves[3]] >= 0].tolist())
+        for node, text in _signatures(around, nodes):
+            if nodes[node] < 0:
+                here.setdefault(text, []).append(node)
+        if not here or any(len(there.get(text, ())) < len(alike) for text, alike in here.items()):
             return False
-        for node, text in here:
-            if not there[text]:
-                return False
-            nodes[node] = there[text].pop(0)
+        for text, alike in here.items():
+            images = there[text][: len(alike)]
+            if images == alike and not moved.intersection(alike):
+                step = len(alike) // math.gcd(len(alike), size)
+                images = images[step:] + images[:step]
+            nodes[alike] = images
     return True
 
 
@@ -215,31 +278,11 @@ def _named(topology: Topology, number: int, nodes: IntArray) -> NodeOrbit:
     """Return the orbit of some nodes, named after them where one pattern gives all their names."""
     members = [topology.nodes[i] for i in nodes.ravel().tolist()]
     kind = members[0].kind
-    name = _pattern([node.name for node in members], nodes.shape)
+    name = find_name([node.name for node in members], nodes.shape)
     groups = [node.group for node in members]
     return NodeOrbit(
         name=name or f"{kind.value}s{number}-{{n}}",
         kind=kind,
         moduli=nodes.shape,
-        group=None if None in groups else _pattern([g for g in groups if g], nodes.shape),
+        group=None if None in groups else find_name([g for g in groups if g], nodes.shape),
     )
-
-
-def _pattern(names: list[str], shape: Moduli) -> str | None:
-    """One text with places for coordinates that gives all names, None if there is none."""
-    if any(sign in names[0] for sign in "{}"):
-        return None
-    lattice = Lattice(shape)
-    columns = [str(axis) for axis, size in enumerate(shape) if size > 1]
-    last = lattice.digits(np.arange(len(names)))[:, -1].tolist()
-    parts = re.split(r"(\d+)", names[-1])
-    choices = []
-    for part in parts:
-        fits = [c for c in columns if part == str(last[int(c)])]
-        fits += ["n"] if part == str(len(names) - 1) and len(names) > 1 else []
-        choices.append([part, *(f"{{{c}}}" for c in fits)] if part.isdigit() else [part])
-    for chosen in itertools.islice(itertools.product(*choices), _PATTERNS):
-        text = "".join(chosen)
-        if all(Fabric.named(text, shape, i) == name for i, name in enumerate(names)):
-            return text
-    return None

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from teccl._arrays import IntArray, ints
+from teccl._arrays import IntArray, expand, ints
 from teccl.errors import ScheduleError
 from teccl.orbit.damage import Damage
 from teccl.orbit.fabric import Fabric
@@ -137,6 +137,28 @@ class PatchedSchedule:
     def finish_time_s(self) -> float:
         """Seconds until the last arrival."""
         return self.finish_ps / PICOSECONDS
+
+    def load(self) -> npt.NDArray[np.float64]:
+        """Fraction of the finish time for which the busiest link of each orbit is."""
+        fabric, sends = self.fabric, self.base.sends
+        line = fabric.link_orbit(np.arange(fabric.num_links))
+        busy = np.bincount(
+            fabric.link_orbit(sends["link"]), weights=self.base.held_ps, minlength=len(fabric.links)
+        )[line]
+        by = np.argsort(sends["transfer"], kind="stable")
+        low, high = (
+            np.searchsorted(sends["transfer"][by], self.removed["transfer"], side=side)
+            for side in ("left", "right")
+        )
+        rows = by[expand(low, high - low)]
+        gone = fabric.moved_links(
+            sends["link"][rows], np.repeat(self.removed["element"], high - low)
+        )
+        np.subtract.at(busy, gone, self.base.held_ps[rows])
+        np.add.at(busy, self.added["link"], self.added_times[0])
+        most = np.zeros(len(fabric.links))
+        np.maximum.at(most, line, busy)
+        return most / max(1, self.finish_ps)
 
     @property
     def bytes_on_wire(self) -> Fraction:

@@ -12,6 +12,7 @@ from teccl.keywords import SwitchMode
 from teccl.orbit.bounds import summarise
 from teccl.orbit.damage import Damage
 from teccl.orbit.fabric import Fabric
+from teccl.orbit.folding import MAX_LISTED
 from teccl.orbit.judge import verify_orbit
 from teccl.orbit.patched import PatchedSchedule
 from teccl.orbit.plan.exchange import exchanged
@@ -26,8 +27,6 @@ from teccl.units import Quantity, parse_size
 
 # What doubling the chunks has to gain, as `--chunk-tolerance` says elsewhere.
 _GAIN = 1e-3
-# Sends of the first chunks of all orbits beyond which no more chunks are tried.
-MAX_LISTED = 2**21
 
 
 def solve_orbit(

@@ -20,9 +20,10 @@ def next_free(link, time, length, calendars):
         their starts, ends and the last of those that follow one another without a useful gap;
         where what is freed of each link begins; positions of freed images; the first booking of
         each link; by booking the next one, its start and end; how many there are; when each link is
-        free for good.
+        free for good; the booking of each link that was looked at last.
     """
-    line, first, start, end, block, freed_first, freed, head, follow, begin, until, _, _ = calendars
+    line, first, start, end, block, freed_first, freed = calendars[:7]
+    follow, begin, until = calendars[8:11]
     orbit = line[link]
     while True:
         if orbit >= 0:
@@ -41,22 +42,39 @@ def next_free(link, time, length, calendars):
                     last = freed[gap] - 1
                 time = end[last]
                 at = last + 1
-        before, node = time, head[link]
+        before = time
+        previous, node = _look(link, time, calendars)
+        if previous >= 0:
+            time = max(time, until[previous])
         while node >= 0 and begin[node] < time + length:
             time = max(time, until[node])
-            node = follow[node]
+            previous, node = node, follow[node]
+        calendars[13][link] = previous
         if time == before:
             return time
 
 
 @nb.njit(cache=True)
+def _look(link, time, calendars):
+    """Return the last booking of a link that begins before a time, and the next.
+
+    What was looked at last is near, since chunks are served in the order of their times.
+    """
+    head, follow, begin, last = calendars[7], calendars[8], calendars[9], calendars[13]
+    previous, node = np.int64(-1), head[link]
+    if last[link] >= 0 and begin[last[link]] < time:
+        previous, node = last[link], follow[last[link]]
+    while node >= 0 and begin[node] < time:
+        previous, node = node, follow[node]
+    return previous, node
+
+
+@nb.njit(cache=True)
 def book(link, start, stop, calendars):
     """Hold a link that is free from one moment to another."""
-    head, follow, begin, until, count, tail = calendars[7:]
+    head, follow, begin, until, count, tail, last = calendars[7:]
     tail[link] = max(tail[link], stop)
-    previous, node = -1, head[link]
-    while node >= 0 and begin[node] < start:
-        previous, node = node, follow[node]
+    previous, node = _look(link, start, calendars)
     # All sends on a link are equally long, so that shorter gaps are of no use.
     length = stop - start
     here = previous
@@ -72,6 +90,7 @@ def book(link, start, stop, calendars):
             follow[previous] = here
     if node >= 0 and begin[node] - stop < length:
         until[here], follow[here] = until[node], follow[node]
+    last[link] = here
 
 
 @nb.njit(cache=True)

@@ -21,12 +21,11 @@ def exchanged(problem: FabricProblem) -> OrbitSends | None:
     A chunk takes a route on which it holds links for the least time. Of several, one with the
     dearest way last, so that the busiest links wait for nothing, and over ways with little to do.
     """
-    from teccl.orbit.plan.kernels import choose_parents, relay
+    from teccl.orbit.plan.relays import choose_parents, relay
 
     ways = Ways.of(problem)
     num_gpus, pieces = problem.fabric.num_gpus, np.arange(problem.num_chunks)
-    second = np.where(ways.second < 0, 0, ways.held[ways.second])
-    busy = np.maximum(ways.held[ways.first], second)
+    busy = np.where(ways.steps < 0, 0, ways.held[ways.steps]).max(axis=1)
     chunks, counts, rows = [], [], []
     for owner in range(len(problem.fabric.gpu_orbits)):
         distance, before = cheapest(ways, owner)
@@ -41,10 +40,9 @@ def exchanged(problem: FabricProblem) -> OrbitSends | None:
         rows.append(steps)
         counts.append(number)
     table, number = np.concatenate(rows), np.concatenate(counts)
-    figures = (ways.first, ways.second, ways.lag, ways.length, ways.held)
-    starts = relay(np.concatenate([[0], np.cumsum(number)]), table[:, 0].copy(), figures)
+    starts = relay(np.concatenate([[0], np.cumsum(number)]), table[:, 0].copy(), ways.figures)
     names = np.repeat(np.concatenate(chunks), number)
-    return hops(problem, ways, np.column_stack([names, table]), starts)
+    return hops(ways, np.column_stack([names, table]), starts)
 
 
 def cheapest(ways: Ways, owner: int) -> tuple[IntArray, IntArray]:
@@ -80,21 +78,21 @@ def cheapest(ways: Ways, owner: int) -> tuple[IntArray, IntArray]:
 def _last_steps(ways: Ways, way: int, distance: IntArray) -> tuple[IntArray, IntArray]:
     """What getting to each rank costs if a way is the last step, and who comes before it then."""
     cost, source = np.full(len(distance), _FAR), np.full(len(distance), -1, dtype=np.int64)
-    held = ways.held[ways.first[way]]
-    if ways.second[way] < 0:
+    if ways.falls[way] is None:
         there = np.flatnonzero((ways.target[way] >= 0) & (distance < _FAR))
-        cost[ways.target[way][there]] = distance[there] + held
+        cost[ways.target[way][there]] = distance[there] + ways.holds[way]
         source[ways.target[way][there]] = there
         return cost, source
     there = np.flatnonzero((ways.entered[way] >= 0) & (distance < _FAR))
-    # Nearest ranks come last, so that they are who brings a chunk to their switch.
+    # Nearest ranks come last, so that they are who brings a chunk to their hub.
     there = there[np.argsort(-distance[there], kind="stable")]
-    nearest = np.full(int(max(ways.entered[way].max(), ways.left[way].max())) + 1, -1)
+    nearest = np.full(ways.num_hubs, -1)
     nearest[ways.entered[way][there]] = there
     ends = np.flatnonzero(ways.left[way] >= 0)
     ends = ends[nearest[ways.left[way][ends]] >= 0]
+    ends = ends[ways.block[way][ends] != ways.block[way][nearest[ways.left[way][ends]]]]
     source[ends] = nearest[ways.left[way][ends]]
-    cost[ends] = distance[source[ends]] + held + ways.held[ways.second[way]]
+    cost[ends] = distance[source[ends]] + ways.holds[way]
     return cost, source
 
 

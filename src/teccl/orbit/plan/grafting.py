@@ -11,7 +11,7 @@ import heapq
 import numba as nb
 import numpy as np
 
-from teccl.orbit.plan.bookings import book, fit
+from teccl.orbit.plan.bookings import book, fit, next_free
 
 _NEVER = np.iinfo(np.int64).max
 # Senders behind a switch that are looked at closely: those that have a chunk first, and those
@@ -59,45 +59,48 @@ def graft(images, wants, hold, lattice, ways, lengths, calendars):
     first, missing = wants
     num_ranks = ways[0].shape[1]
     sends, count = np.empty((len(missing), 5), dtype=np.int64), 0
-    # What is known of the ranks that lack the chunk that is served: when they have it again.
-    mark, got = np.full(num_ranks, -1, dtype=np.int64), np.empty(num_ranks, dtype=np.int64)
-    state = (mark, got, np.empty(num_ranks, dtype=np.int64), hold)
+    # When each rank has the chunk that is served, and what it costs those who lack it.
+    since, key = np.empty(num_ranks, dtype=np.int64), np.empty(num_ranks, dtype=np.int64)
     for image in range(len(images)):
+        chunk, element = images[image]
+        for rank in range(num_ranks):
+            since[rank] = hold[chunk, apart(rank, element, lattice)]
         lacking = missing[first[image] : first[image + 1]]
-        count = _serve(
-            image, lacking, images, state, lattice, ways, lengths, calendars, sends, count
-        )
+        before = count
+        count = _serve(lacking, since, key, ways, lengths, calendars, sends, count)
+        sends[before:count, 0] = image
     return sends[:count]
 
 
 @nb.njit(cache=True)
-def _serve(image, lacking, images, state, lattice, ways, lengths, calendars, sends, count):
+def _serve(lacking, since, key, ways, lengths, calendars, sends, count):
     """Bring one chunk to all ranks that lack it, as far as they can be reached."""
-    mark, got, key, hold = state
-    for rank in lacking:
-        mark[rank], got[rank], key[rank] = image, _NEVER, _NEVER
-    holding = (images[image, 0], images[image, 1], image, mark, got, hold)
+    since[lacking] = _NEVER
     heap = [(_NEVER, np.int64(-1))]
     for rank in lacking:
-        key[rank] = _best(rank, holding, lattice, ways, lengths, calendars)[4]
+        key[rank] = _best(rank, since, ways, lengths, calendars)[4]
         heapq.heappush(heap, (key[rank], rank))
     while heap:
         due, rank = heapq.heappop(heap)
-        if rank < 0 or due == _NEVER or got[rank] < _NEVER or due > key[rank]:
+        if rank < 0 or due == _NEVER or since[rank] < _NEVER or due > key[rank]:
             continue
-        way, source, start, arrival, price = _best(rank, holding, lattice, ways, lengths, calendars)
-        if heap and price > heap[0][0]:
+        way, source, start, arrival, price = _best(rank, since, ways, lengths, calendars)
+        if way < 0:
+            continue
+        # Those behind one busy link all wait a little longer after each send: whose turn it is
+        # among them does not matter, and looking at all of them again would take most of the time.
+        if price - _held(way, source, rank, ways, lengths) > heap[0][0]:
             key[rank] = price
             heapq.heappush(heap, (price, rank))
             continue
         commit(way, source, rank, start, ways, lengths, calendars)
-        sends[count] = (image, way, source, rank, start)
+        sends[count] = (-1, way, source, rank, start)
         count += 1
-        got[rank] = arrival
-        for other in lacking:
-            if got[other] < _NEVER:
-                continue
-            for w in range(len(ways[0])):
+        since[rank] = arrival
+        for w in range(len(ways[0])):
+            for other in reached(w, rank, ways):
+                if other < 0 or since[other] < _NEVER or ways[0][w, rank] < 0:
+                    continue
                 price = passed(w, rank, other, arrival, ways, lengths)
                 if price < _NEVER:
                     price += _held(w, rank, other, ways, lengths)
@@ -105,15 +108,6 @@ def _serve(image, lacking, images, state, lattice, ways, lengths, calendars, sen
                     key[other] = price
                     heapq.heappush(heap, (price, other))
     return count
-
-
-@nb.njit(cache=True)
-def _has(rank, holding, lattice):
-    """When a rank has the chunk that is served."""
-    chunk, element, image, mark, got, hold = holding
-    if mark[rank] == image:
-        return got[rank]
-    return hold[chunk, apart(rank, element, lattice)]
 
 
 @nb.njit(cache=True)
@@ -130,6 +124,16 @@ def passed(way, source, rank, time, ways, lengths):
     if second < 0 or entered[way, source] != left[way, rank]:
         return _NEVER
     return time + held[link] + alpha[link] + held[second] + alpha[second]
+
+
+@nb.njit(cache=True)
+def reached(way, rank, ways):
+    """Ranks that a way may lead to from a rank; -1 stands for none."""
+    far, entered, _, _, _, first, leaving = ways[3:]
+    switch = entered[way, rank]
+    if switch < 0:
+        return far[way, rank : rank + 1]
+    return leaving[first[way, switch] : first[way, switch + 1]]
 
 
 @nb.njit(cache=True)
@@ -151,7 +155,7 @@ def commit(way, source, rank, start, ways, lengths, calendars):
 
 
 @nb.njit(cache=True)
-def _best(rank, holding, lattice, ways, lengths, calendars):
+def _best(rank, since, ways, lengths, calendars):
     """The way, sender and start with the least price for a rank, the arrival and that price."""
     out, into, near, _, _, left, member_first, members = ways[:8]
     held, alpha = lengths
@@ -159,23 +163,26 @@ def _best(rank, holding, lattice, ways, lengths, calendars):
     found_way, found_source, found_start, found, least = -1, -1, _NEVER, _NEVER, _NEVER
     close = np.empty(2 * _CLOSE, dtype=np.int64)
     for way in range(len(out)):
-        second = into[way, rank]
+        second, opens = into[way, rank], np.int64(0)
         close[:] = -1
         if near[way, rank] >= 0:
             close[0] = near[way, rank]
         elif second >= 0:
             low, high = member_first[way, left[way, rank]], member_first[way, left[way, rank] + 1]
-            _choose(members[low:high], out[way], tail, rank, holding, lattice, close)
-        for source in close:
-            if source < 0 or out[way, source] < 0:
+            soonest = _choose(members[low:high], out[way], tail, rank, since, close)
+            if soonest == _NEVER:
                 continue
-            time = _has(source, holding, lattice)
-            if time == _NEVER:
+            # Nobody gets a chunk through before the link behind the switch is free.
+            opens = next_free(second, soonest, held[second], calendars) + held[second]
+            opens += alpha[second]
+        for source in close:
+            if source < 0 or out[way, source] < 0 or since[source] == _NEVER:
                 continue
             held_for = _held(way, source, rank, ways, lengths)
-            if passed(way, source, rank, time, ways, lengths) + held_for >= least:
+            soonest = max(opens, passed(way, source, rank, since[source], ways, lengths))
+            if soonest + held_for >= least:
                 continue
-            start = fit(out[way, source], second, time, held, alpha, calendars)
+            start = fit(out[way, source], second, since[source], held, alpha, calendars)
             arrival = passed(way, source, rank, start, ways, lengths)
             if arrival + held_for < least:
                 found_way, found_source, found_start, found = way, source, start, arrival
@@ -184,14 +191,15 @@ def _best(rank, holding, lattice, ways, lengths, calendars):
 
 
 @nb.njit(cache=True)
-def _choose(members, out, tail, rank, holding, lattice, close):
-    """Choose senders: those that have a chunk first, and those whose links are free first."""
+def _choose(members, out, tail, rank, since, close):
+    """Choose senders: those that have a chunk first, and those whose links are free first.
+
+    Returns when the first of them has it.
+    """
     keys = np.full(2 * _CLOSE, _NEVER, dtype=np.int64)
     for member in members:
-        if member == rank or out[member] < 0:
-            continue
-        time = _has(member, holding, lattice)
-        if time == _NEVER:
+        time = since[member]
+        if member == rank or time == _NEVER or out[member] < 0:
             continue
         for half in range(2):
             value = time if half == 0 else max(time, tail[out[member]])
@@ -202,3 +210,8 @@ def _choose(members, out, tail, rank, holding, lattice, close):
                 keys[at], close[at] = keys[at - 1], close[at - 1]
                 at -= 1
             keys[at], close[at] = value, member
+    for place in range(_CLOSE):
+        for again in range(_CLOSE, 2 * _CLOSE):
+            if close[again] == close[place]:
+                close[again] = -1
+    return keys[0]

@@ -24,14 +24,13 @@ def gathered(problem: FabricProblem) -> Iterator[OrbitSends]:
     ways = Ways.of(problem)
     chunks, num_gpus = np.arange(problem.num_chunk_orbits), problem.fabric.num_gpus
     owner = problem.owner(chunks)
-    figures = (ways.first, ways.second, ways.lag, ways.length, ways.held)
-    tables = (ways.target, np.where(ways.entered < 0, -1, ways.entered - num_gpus))
-    members = _members(problem, ways)
+    tables = (ways.target, ways.entered, ways.block)
+    members = _members(ways)
     for spare in _spares(problem, ways, owner):
-        sends, starts = grow(owner, figures, tables, members, spare)
+        sends, starts = grow(owner, ways.figures, tables, members, spare)
         if len(sends) < len(chunks) * (num_gpus - 1):
             return
-        yield hops(problem, ways, sends, starts)
+        yield hops(ways, sends, starts)
 
 
 def _spares(problem: FabricProblem, ways: Ways, owner: IntArray) -> Iterator[BoolArray]:
@@ -40,7 +39,7 @@ def _spares(problem: FabricProblem, ways: Ways, owner: IntArray) -> Iterator[Boo
 
     spare = np.zeros((len(owner), problem.fabric.num_gpus), dtype=bool)
     yield spare
-    if (ways.second >= 0).all():
+    if not ways.is_straight.any():
         return
     distances = [_distances(ways, rank) for rank in owner.tolist()]
     for low, high in _BANDS:
@@ -63,27 +62,25 @@ def _distances(ways: Ways, rank: int) -> IntArray:
     return np.maximum(found, 0)
 
 
-def _members(problem: FabricProblem, ways: Ways) -> tuple[IntArray, IntArray]:
-    """By way and switch, the ranks that it leads to, those of different parts in turn.
+def _members(ways: Ways) -> tuple[IntArray, IntArray]:
+    """By way and hub, the ranks that it leads to, those of different parts in turn.
 
-    A part is what the other ways join. A switch between parts serves one rank of each first, who
-    then passes the chunk on inside.
+    A part is what ways over other links join. A switch between parts serves one rank of each first,
+    who then passes the chunk on inside. A way through several switches serves one rank of each
+    block.
     """
-    fabric = problem.fabric
-    num_switches = max(1, fabric.num_switches)
-    start = np.zeros((len(ways), num_switches + 1), dtype=np.int64)
-    lists, total = [], 0
-    for way in range(len(ways)):
+    start = np.zeros((len(ways), ways.num_hubs + 1), dtype=np.int64)
+    lists, total = [np.zeros(0, dtype=np.int64)], 0
+    for way in np.flatnonzero(~ways.is_straight).tolist():
         ranks = np.flatnonzero(ways.left[way] >= 0)
-        switch = ways.left[way][ranks] - fabric.num_gpus
-        part = _parts(ways, way)[ranks]
-        turn = _turns(switch, part)
-        ordered = np.lexsort((ranks, turn, switch))
-        counts = np.bincount(switch, minlength=num_switches)
+        ranks = ranks[np.unique(ways.block[way][ranks], return_index=True)[1]]
+        hub, part = ways.left[way][ranks], _parts(ways, way)[ranks]
+        ordered = np.lexsort((ranks, _turns(hub, part), hub))
+        counts = np.bincount(hub, minlength=ways.num_hubs)
         start[way] = total + np.concatenate([[0], np.cumsum(counts)])
         lists.append(ranks[ordered])
         total += len(ranks)
-    return start, np.concatenate([*lists, np.zeros(0, dtype=np.int64)])
+    return start, np.concatenate(lists)
 
 
 def _turns(switch: IntArray, part: IntArray) -> IntArray:
@@ -98,26 +95,26 @@ def _turns(switch: IntArray, part: IntArray) -> IntArray:
 
 
 def _parts(ways: Ways, apart: int) -> IntArray:
-    """Number of the part of each rank, joined by all ways but one."""
+    """Number of the part of each rank, joined by all ways that have no link of a given one."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     num_ranks = ways.target.shape[1]
+    own = ways.steps[apart][ways.steps[apart] >= 0]
     ranks, ends = [np.arange(0)], [np.arange(0)]
-    for way in range(len(ways)):
-        if way != apart:
-            for table in (ways.target[way], ways.entered[way], ways.left[way]):
-                there = np.flatnonzero(table >= 0)
-                ranks.append(there)
-                ends.append(table[there])
+    for way in np.flatnonzero(~np.isin(ways.steps, own).any(axis=1)).tolist():
+        for table, base in ((ways.target, 0), (ways.entered, num_ranks), (ways.left, num_ranks)):
+            there = np.flatnonzero(table[way] >= 0)
+            ranks.append(there)
+            ends.append(base + table[way][there])
     rows, columns = np.concatenate(ranks), np.concatenate(ends)
-    size = max(num_ranks, int(columns.max(initial=0)) + 1)
+    size = num_ranks + ways.num_hubs
     graph = coo_array((np.ones(len(rows)), (rows, columns)), shape=(size, size))
     labels: IntArray = connected_components(graph, directed=False)[1][:num_ranks].astype(np.int64)
     return labels
 
 
-def hops(problem: FabricProblem, ways: Ways, sends: IntArray, starts: IntArray) -> OrbitSends:
+def hops(ways: Ways, sends: IntArray, starts: IntArray) -> OrbitSends:
     """Return the sends over single links of sends over ways.
 
     Parameters
@@ -128,19 +125,19 @@ def hops(problem: FabricProblem, ways: Ways, sends: IntArray, starts: IntArray) 
         When they begin.
     """
     chunk, way, source, rank = sends.T
-    first, second = ways.first[way], ways.second[way]
-    passes = np.flatnonzero(second >= 0)
-    number = np.arange(len(sends))
+    rows, links, times = [], [], []
+    for number in np.unique(way).tolist():
+        here = np.flatnonzero(way == number)
+        for step, found in enumerate(ways.links(number, source[here], rank[here])):
+            rows.append(here)
+            links.append(found)
+            times.append(starts[here] + ways.lags[number, step])
+    order = np.concatenate([np.zeros(0, dtype=np.int64), *rows])
     return orbit_array(
-        chunk=np.concatenate([chunk, chunk[passes]]),
-        link=np.concatenate(
-            [
-                link_at(problem, first, source, 0),
-                link_at(problem, second[passes], rank[passes], 1),
-            ]
-        ),
-        start_ps=np.concatenate([starts, (starts + ways.lag[way])[passes]]),
-        transfer=np.concatenate([number, number[passes]]),
+        chunk=chunk[order],
+        link=np.concatenate([order[:0], *links]),
+        start_ps=np.concatenate([order[:0], *times]),
+        transfer=order,
     )
 
 

@@ -1,7 +1,7 @@
 """Compiled loop that grows the trees of all chunk orbits over ways, each as soon as it is free.
 
-Ranks that hold a chunk wait in a queue of each straight way, and switches that a chunk can be
-brought to in one of each way through switches. Arrivals of a way come in order, because its sends
+Ranks that hold a chunk wait in a queue of each straight way, and hubs that a chunk can be brought
+to in one of each way through switches. Arrivals of a way come in order, because its sends
 begin in order and take the same time. A way that is free takes the first of its queue for which
 somebody has not got the chunk yet. Ranks that are *spare* are left for ways that would be idle
 otherwise: nobody waits for them, and in the end any way can serve them.
@@ -9,6 +9,8 @@ otherwise: nobody waits for them, and in the end any way can serve them.
 
 import numba as nb
 import numpy as np
+
+from teccl.orbit.plan.timetables import blank, earliest, occupy
 
 _NEVER = np.iinfo(np.int64).max
 # Columns of a send over a way.
@@ -24,12 +26,13 @@ def grow(owner, ways, tables, members, spare):
     owner
         Rank that has each chunk orbit's first chunk.
     ways
-        By way: first and second link orbit, the latter -1 where it is straight, picoseconds until
-        the second is used and until the far end has the chunk; by link orbit, how long it is held.
+        By way and step, the link orbit, -1 after the last, and picoseconds until it is used; by way
+        picoseconds until the far end has the chunk; by link orbit, how long it is held.
     tables
-        By way and rank, the rank that a straight way leads to, and the switch that another enters.
+        By way and rank, the rank that a straight way leads to, the hub that another enters, and the
+        block of the hub that the rank belongs to: one rank of each block is served.
     members
-        By way and switch, where the ranks that it leads to from the switch begin; and those ranks.
+        By way and hub, where the ranks that it leads to begin; and those ranks.
     spare
         By chunk and rank, whether it is left for ways that would be idle.
 
@@ -39,68 +42,77 @@ def grow(owner, ways, tables, members, spare):
         Rows of chunk, way, from and to; and when they begin. Fewer than wanted where some rank is
         out of reach.
     """
-    target, _ = tables
+    target, _, block = tables
     num_ways, num_ranks = target.shape
-    num_chunks, num_switches = len(owner), members[0].shape[1] - 1
+    num_chunks, num_hubs = len(owner), members[0].shape[1] - 1
     total = num_chunks * (num_ranks - 1)
     has = np.zeros((num_chunks, num_ranks), dtype=np.bool_)
-    for chunk in range(num_chunks):
-        has[chunk, owner[chunk]] = True
-    # Who brings a chunk to a switch, and how many of the switch's ranks have it.
-    served = np.full((num_ways, num_chunks, num_switches), -1, dtype=np.int64)
+    # Blocks that somebody brings or brought a chunk to.
+    known = np.zeros((num_ways, num_chunks, block.max() + 1), dtype=np.bool_)
+    # Who brings a chunk to a hub, and how many of the hub's ranks have been looked at.
+    served = np.full((num_ways, num_chunks, num_hubs), -1, dtype=np.int64)
     waiting = (
-        np.empty((num_ways, num_chunks * max(num_ranks, num_switches)), dtype=np.int64),
+        np.empty((num_ways, num_chunks * max(num_ranks, num_hubs)), dtype=np.int64),
         np.zeros((num_ways, 2), dtype=np.int64),
         np.empty((num_ways, num_chunks * num_ranks), dtype=np.int64),
         np.zeros((num_ways, 2), dtype=np.int64),
         served,
         np.zeros_like(served),
     )
-    free = np.zeros(len(ways[4]), dtype=np.int64)
+    calendars = blank(len(ways[3]))
     sends, starts = np.empty((total, 4), dtype=np.int64), np.empty(total, dtype=np.int64)
     flight, flown = np.empty((num_ways, total), dtype=np.int64), np.zeros((num_ways, 2), np.int64)
     for chunk in range(num_chunks):
-        _hold(chunk, owner[chunk], ways, tables, waiting)
+        _claim(chunk, owner[chunk], has, known, block)
+        _hold(chunk, owner[chunk], tables, waiting)
     now, count = 0, 0
     while count < total:
-        way, when = _next_way(now, ways, free, waiting)
+        way, when = _next_way(now, ways, calendars, waiting)
         coming, arrives = _next_arrival(ways, starts, flight, flown)
         if coming >= 0 and arrives <= when:
             now = arrives
             row = flight[coming, flown[coming, 0]]
             flown[coming, 0] += 1
-            _hold(sends[row, _CHUNK], sends[row, _TO], ways, tables, waiting)
+            _hold(sends[row, _CHUNK], sends[row, _TO], tables, waiting)
             continue
         if way < 0:
             break
         now = when
-        if ways[1][way] < 0:
+        if _last_step(way, ways) == 0:
             chunk, source, rank = _straight(way, target, has, spare, waiting)
         else:
-            chunk, source, rank = _through(way, members, has, waiting)
+            chunk, source, rank = _through(way, members, known, block, waiting)
         if rank < 0:
             continue
-        has[chunk, rank] = True
+        _claim(chunk, rank, has, known, block)
         sends[count] = (chunk, way, source, rank)
         starts[count] = when
         flight[way, flown[way, 1]] = count
         flown[way, 1] += 1
-        _occupy(way, when, ways, free)
+        occupy(way, when, ways, calendars)
         count += 1
     return sends[:count], starts[:count]
 
 
 @nb.njit(cache=True)
-def _hold(chunk, rank, ways, tables, waiting):
+def _claim(chunk, rank, has, known, block):
+    """Note that a rank has a chunk or is about to get it."""
+    has[chunk, rank] = True
+    for w in range(len(block)):
+        if block[w, rank] >= 0:
+            known[w, chunk, block[w, rank]] = True
+
+
+@nb.njit(cache=True)
+def _hold(chunk, rank, tables, waiting):
     """Let a rank that has a chunk from now on wait for its ways."""
-    target, entered = tables
+    target, entered, _ = tables
     queue, ends, _, _, holder, _ = waiting
     num_ways, num_ranks = target.shape
     for w in range(num_ways):
-        if ways[1][w] < 0:
-            if target[w, rank] >= 0:
-                queue[w, ends[w, 1]] = chunk * num_ranks + rank
-                ends[w, 1] += 1
+        if target[w, rank] >= 0:
+            queue[w, ends[w, 1]] = chunk * num_ranks + rank
+            ends[w, 1] += 1
         elif entered[w, rank] >= 0 and holder[w, chunk, entered[w, rank]] < 0:
             holder[w, chunk, entered[w, rank]] = rank
             queue[w, ends[w, 1]] = chunk * holder.shape[2] + entered[w, rank]
@@ -108,19 +120,34 @@ def _hold(chunk, rank, ways, tables, waiting):
 
 
 @nb.njit(cache=True)
-def _next_way(now, ways, free, waiting):
-    """The way that can begin first among those for which somebody waits, and when."""
-    first, second, lag, _, _ = ways
+def _next_way(now, ways, calendars, waiting):
+    """The way that can begin first among those for which somebody waits, and when.
+
+    Of ways through as many switches that can begin at once the one whose first and last links were
+    used least goes first, so that all orbits of GPUs send and receive alike.
+    """
     _, ends, _, kept_ends, _, _ = waiting
-    way, when = -1, _NEVER
-    for w in range(len(first)):
+    way, when, fewest = -1, _NEVER, _NEVER
+    for w in range(len(ways[0])):
         if ends[w, 0] < ends[w, 1] or kept_ends[w, 0] < kept_ends[w, 1]:
-            start = max(now, free[first[w]])
-            if second[w] >= 0:
-                start = max(start, free[second[w]] - lag[w])
-            if start < when:
-                way, when = w, start
+            start = earliest(w, now, ways, calendars)
+            if start > when:
+                continue
+            last = _last_step(w, ways)
+            uses = calendars[3][ways[0][w, 0]] + calendars[3][ways[0][w, last]]
+            is_like = start == when and last > 0 and last == _last_step(way, ways)
+            if start < when or (is_like and uses < fewest):
+                way, when, fewest = w, start, uses
     return way, when
+
+
+@nb.njit(cache=True)
+def _last_step(way, ways):
+    """Position of the last link of a way."""
+    last = ways[0].shape[1] - 1
+    while ways[0][way, last] < 0:
+        last -= 1
+    return last
 
 
 @nb.njit(cache=True)
@@ -129,7 +156,7 @@ def _next_arrival(ways, starts, flight, flown):
     coming, arrives = -1, _NEVER
     for w in range(len(flown)):
         if flown[w, 0] < flown[w, 1]:
-            moment = starts[flight[w, flown[w, 0]]] + ways[3][w]
+            moment = starts[flight[w, flown[w, 0]]] + ways[2][w]
             if moment < arrives:
                 coming, arrives = w, moment
     return coming, arrives
@@ -159,29 +186,20 @@ def _straight(way, target, has, spare, waiting):
 
 
 @nb.njit(cache=True)
-def _through(way, members, has, waiting):
-    """Take the next rank behind a switch; it is -1 where the first switch has served all."""
+def _through(way, members, known, block, waiting):
+    """Take the next rank of a hub; it is -1 where the first hub has served all."""
     queue, ends, _, _, holder, place = waiting
     member_start, member_rank = members
     entry = queue[way, ends[way, 0]]
-    chunk, switch = entry // holder.shape[2], entry % holder.shape[2]
-    at = member_start[way, switch] + place[way, chunk, switch]
-    while at < member_start[way, switch + 1] and has[chunk, member_rank[at]]:
+    chunk, hub = entry // holder.shape[2], entry % holder.shape[2]
+    at = member_start[way, hub] + place[way, chunk, hub]
+    while at < member_start[way, hub + 1] and known[way, chunk, block[way, member_rank[at]]]:
         at += 1
-    place[way, chunk, switch] = at - member_start[way, switch]
-    if at == member_start[way, switch + 1]:
+    place[way, chunk, hub] = at - member_start[way, hub]
+    if at == member_start[way, hub + 1]:
         ends[way, 0] += 1
         return chunk, 0, -1
-    return chunk, holder[way, chunk, switch], member_rank[at]
-
-
-@nb.njit(cache=True)
-def _occupy(way, when, ways, free):
-    """Hold the link orbits of a way for a chunk."""
-    first, second, lag, _, held = ways
-    free[first[way]] = when + held[first[way]]
-    if second[way] >= 0:
-        free[second[way]] = when + lag[way] + held[second[way]]
+    return chunk, holder[way, chunk, hub], member_rank[at]
 
 
 @nb.njit(cache=True)
@@ -216,154 +234,3 @@ def raise_starts(count, edges):
                 starts[edges[i, 1]] = due
                 changed = True
     return starts
-
-
-@nb.njit(cache=True)
-def choose_parents(order, distance, before, busy):
-    """Choose for each rank the last way of a cheapest route to it.
-
-    Of equally cheap ones it has the dearest last step, and then the least busy ways.
-
-    Parameters
-    ----------
-    order
-        Ranks by distance, without the first.
-    distance
-        What getting to each rank costs.
-    before
-        By way and rank, who comes before it on a cheapest route that ends with the way, or -1.
-    busy
-        Picoseconds for which a chunk keeps each way busy.
-
-    Returns
-    -------
-    parent, by
-        By rank, who comes before it and on which way, -1 for the first and those out of reach.
-    """
-    num_ways, num_ranks = before.shape
-    parent, by = np.full(num_ranks, -1, dtype=np.int64), np.full(num_ranks, -1, dtype=np.int64)
-    used = np.zeros((num_ranks, num_ways), dtype=np.int64)
-    load = np.zeros(num_ways, dtype=np.int64)
-    for turn, rank in enumerate(order):
-        least, lowest = _NEVER, _NEVER
-        for i in range(num_ways):
-            # Equal ways come first in turn, so that routes differ in the order of their steps.
-            w = (turn + i) % num_ways
-            source = before[w, rank]
-            if source < 0 or distance[source] > least:
-                continue
-            crowd = 0
-            for v in range(num_ways):
-                more = used[source, v] + (1 if v == w else 0)
-                crowd += more * (2 * load[v] + more) * busy[v]
-            if distance[source] < least or crowd < lowest:
-                least, lowest = distance[source], crowd
-                parent[rank], by[rank] = source, w
-        if by[rank] >= 0:
-            used[rank] = used[parent[rank]]
-            used[rank, by[rank]] += 1
-            load += used[rank]
-    return parent, by
-
-
-@nb.njit(cache=True)
-def relay(first_step, step_way, ways):
-    """Send items along their steps, each way serving first who has farthest to go.
-
-    Parameters
-    ----------
-    first_step
-        Where the steps of each item begin, and the end of all.
-    step_way
-        The way of each step.
-    ways
-        As in `grow`.
-
-    Returns
-    -------
-    starts
-        When each step begins.
-    """
-    num_ways, num_steps = len(ways[0]), len(step_way)
-    counts = np.zeros(num_ways + 1, dtype=np.int64)
-    for way in step_way:
-        counts[way + 1] += 1
-    base = np.cumsum(counts)
-    # Of each way the steps that wait, as a heap, and those on their way, with how many there are.
-    heap, flight = np.empty(num_steps, dtype=np.int64), np.empty(num_steps, dtype=np.int64)
-    waiting, flown = np.zeros(num_ways, dtype=np.int64), np.zeros((num_ways, 2), dtype=np.int64)
-    last, left = np.zeros(num_steps, dtype=np.bool_), np.zeros(num_steps, dtype=np.int64)
-    for item in range(len(first_step) - 1):
-        last[first_step[item + 1] - 1] = True
-        for step in range(first_step[item + 1] - 1, first_step[item] - 1, -1):
-            left[step] = ways[3][step_way[step]] + (0 if last[step] else left[step + 1])
-        _push(heap, base, waiting, step_way[first_step[item]], first_step[item], left)
-    starts, free = np.zeros(num_steps, dtype=np.int64), np.zeros(len(ways[4]), dtype=np.int64)
-    now, count = 0, 0
-    while count < num_steps:
-        way, when = -1, _NEVER
-        coming, arrives = -1, _NEVER
-        for w in range(num_ways):
-            if waiting[w] > 0:
-                start = max(now, free[ways[0][w]])
-                if ways[1][w] >= 0:
-                    start = max(start, free[ways[1][w]] - ways[2][w])
-                if start < when:
-                    way, when = w, start
-            if flown[w, 0] < flown[w, 1]:
-                moment = starts[flight[base[w] + flown[w, 0]]] + ways[3][w]
-                if moment < arrives:
-                    coming, arrives = w, moment
-        if coming >= 0 and arrives <= when:
-            now = arrives
-            step = flight[base[coming] + flown[coming, 0]]
-            flown[coming, 0] += 1
-            if not last[step]:
-                _push(heap, base, waiting, step_way[step + 1], step + 1, left)
-            continue
-        now = when
-        step = _pop(heap, base, waiting, way, left)
-        starts[step] = when
-        flight[base[way] + flown[way, 1]] = step
-        flown[way, 1] += 1
-        _occupy(way, when, ways, free)
-        count += 1
-    return starts
-
-
-@nb.njit(cache=True)
-def _is_before(a, b, left):
-    """Whether a step goes before another: it has farther to go, or was listed first."""
-    return left[a] > left[b] or (left[a] == left[b] and a < b)
-
-
-@nb.njit(cache=True)
-def _push(heap, base, waiting, way, step, left):
-    """Add a step to the heap of a way."""
-    at, low = waiting[way], base[way]
-    waiting[way] += 1
-    while at > 0 and _is_before(step, heap[low + (at - 1) // 2], left):
-        heap[low + at] = heap[low + (at - 1) // 2]
-        at = (at - 1) // 2
-    heap[low + at] = step
-
-
-@nb.njit(cache=True)
-def _pop(heap, base, waiting, way, left):
-    """Take the first step from the heap of a way."""
-    low = base[way]
-    first = heap[low]
-    waiting[way] -= 1
-    count, step, at = waiting[way], heap[low + waiting[way]], 0
-    while True:
-        child = 2 * at + 1
-        if child >= count:
-            break
-        if child + 1 < count and _is_before(heap[low + child + 1], heap[low + child], left):
-            child += 1
-        if not _is_before(heap[low + child], step, left):
-            break
-        heap[low + at] = heap[low + child]
-        at = child
-    heap[low + at] = step
-    return first

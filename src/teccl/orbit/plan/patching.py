@@ -33,21 +33,25 @@ class Network(NamedTuple):
     def of(problem: FabricProblem, damage: Damage) -> "Network":
         """Tabulate the ways of a problem's fabric, without links that are down."""
         fabric, ways = problem.fabric, Ways.of(problem)
+        if ways.steps.shape[1] > 2:
+            raise MethodError(
+                f"{fabric.name}: ways lead through several switches, which is not patched around "
+                "damage; plan it without orbits"
+            )
+        first, second = _two_steps(ways)
         ranks = np.arange(fabric.num_gpus)
         out = np.full((len(ways), len(ranks)), -1, dtype=np.int64)
         into, near, far = out.copy(), out.copy(), ways.target
         for way in range(len(ways)):
-            out[way] = link_at(problem, np.full(len(ranks), ways.first[way]), ranks, 0)
-            if ways.second[way] >= 0:
-                into[way] = link_at(problem, np.full(len(ranks), ways.second[way]), ranks, 1)
+            out[way] = link_at(problem, np.full(len(ranks), first[way]), ranks, 0)
+            if second[way] >= 0:
+                into[way] = link_at(problem, np.full(len(ranks), second[way]), ranks, 1)
             there = np.flatnonzero(far[way] >= 0)
             near[way][far[way][there]] = there
         for table in (out, into):
             table[damage.is_down(table)] = -1
-        entered, left = (
-            np.where(table < 0, -1, table - fabric.num_gpus) for table in (ways.entered, ways.left)
-        )
-        count = max(1, fabric.num_switches)
+        entered, left = ways.entered, ways.left
+        count = max(1, ways.num_hubs)
         members = (*_members(entered, count), *_members(left, count))
         group = fabric.group
         lattice = (
@@ -62,6 +66,12 @@ class Network(NamedTuple):
             lengths=lengths(problem, damage, np.arange(fabric.num_links)),
             lattice=lattice,
         )
+
+
+def _two_steps(ways: Ways) -> tuple[IntArray, IntArray]:
+    """First and second link orbit of each way, -1 where it has no second."""
+    none = np.full(len(ways), -1, dtype=np.int64)
+    return ways.steps[:, 0], ways.steps[:, 1] if ways.steps.shape[1] > 1 else none
 
 
 def _members(switch: IntArray, count: int) -> tuple[IntArray, IntArray]:
@@ -122,7 +132,8 @@ class Calendars(NamedTuple):
         """Return calendars with room for so many bookings."""
         head = np.full(len(self.tail), -1, dtype=np.int64)
         books = [np.empty(room, dtype=np.int64) for _ in range(3)]
-        return (*self.images, head, *books, np.zeros(1, dtype=np.int64), self.tail.copy())
+        count = np.zeros(1, dtype=np.int64)
+        return (*self.images, head, *books, count, self.tail.copy(), head.copy())
 
 
 def _freed(
@@ -222,8 +233,7 @@ def rerouted(
     fabric, ways = problem.fabric, network.ways
     images = Images.of(problem, transfers, removed)
     costs = np.array([cheapest(ways, p)[0] for p in range(len(fabric.gpu_orbits))])
-    second = np.where(ways.second < 0, 0, ways.held[ways.second])
-    step = int((ways.held[ways.first] + second).min())
+    step = int(ways.holds.min())
     room = 4 * len(images.chunk)
     while True:
         made, served = reroute(

@@ -11,7 +11,7 @@ import numba as nb
 import numpy as np
 
 from teccl.orbit.plan.bookings import fit
-from teccl.orbit.plan.grafting import apart, commit, passed
+from teccl.orbit.plan.grafting import apart, commit, passed, reached
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -105,7 +105,7 @@ def _spread(heap, frame, costs, lattice, ways, lengths, calendars):
             link = out[way, rank]
             if link < 0:
                 continue
-            for other in _ends(way, rank, ways):
+            for other in reached(way, rank, ways):
                 if other < 0 or other == rank:
                     continue
                 second = into[way, other]
@@ -122,13 +122,3 @@ def _spread(heap, frame, costs, lattice, ways, lengths, calendars):
                     via[other, 0], via[other, 1], via[other, 2] = way, rank, start
                     heapq.heappush(heap, (arrival + ahead, other))
     return False
-
-
-@nb.njit(cache=True)
-def _ends(way, rank, ways):
-    """Ranks that a way may lead to from a rank."""
-    far, entered, _, _, _, first, leaving = ways[3:]
-    if far[way, rank] >= 0:
-        return far[way, rank : rank + 1]
-    switch = entered[way, rank]
-    return leaving[first[way, switch] : first[way, switch + 1]]
