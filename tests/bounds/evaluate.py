@@ -9,10 +9,12 @@ from teccl.bounds import Bound, all_bounds
 from teccl.bounds.allreduce import partition_bound
 from teccl.bounds.coverage import _Crowd, _evaluate, _port, _Side
 from teccl.bounds.cuts import Cut, cut_bound, cut_estimate
+from teccl.bounds.departures import departure_bounds
 from teccl.bounds.lengths import _are_pairs, _length_bound, _Load
 from teccl.bounds.network import Network
 from teccl.bounds.partitions import Partition
 from teccl.bounds.quickest import quickest_bound
+from teccl.bounds.served import served_bounds
 from teccl.bounds.sized_cuts import sized_cut_bounds
 from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
@@ -38,6 +40,8 @@ def best_bound(problem: Problem, *, grid: TimeGrid | None = None, fluid: bool = 
     moving = [quickest_bound(network, estimate) for estimate in estimates[:MOST_MOVING]]
     found += [bound for bound in moving if bound is not None]
     found += sized_cut_bounds(network, estimates, None)
+    found += [bound for each in estimates for bound in served_bounds(network, [each])]
+    found += departure_bounds(network, 0)
     return max(found, key=lambda bound: bound.value)
 
 

@@ -348,6 +348,30 @@ def random_buffer(seed: int, pieces: int) -> Problem:
             return with_overheads(problem, rng)
 
 
+def random_star(seed: int, pieces: int) -> Problem:
+    """A sum of GPUs around a switch whose messages cost, up to the switch at least."""
+    rng = random.Random(seed)
+    gpus, alpha = rng.choice([3, 3, 4]), rng.choice([0, 0, 1]) * UNIT
+    up, down = rng.choice([1, 2, 3, 5]) * UNIT, rng.choice([0, 0, 0, 1]) * UNIT
+    rate = Fraction(PIECE) / UNIT
+    hub = Node(name="hub", kind=NodeKind.SWITCH, reduce=rng.random() < 0.2)
+    ends = [(g, gpus, up) for g in range(gpus)] + [(gpus, g, down) for g in range(gpus)]
+    links = tuple(
+        Link(src=src, dst=dst, bandwidth=rate, alpha=alpha, overhead=cost)
+        for src, dst, cost in ends
+    )
+    nodes = (*(Node(name=f"gpu{i}") for i in range(gpus)), hub)
+    kind = rng.choice([Collective.ALLREDUCE, Collective.ALLREDUCE, Collective.REDUCESCATTER])
+    parts = pieces if kind is Collective.ALLREDUCE else gpus
+    size = Fraction(PIECE * parts * rng.choice([1, 2, 3]))
+    return Problem(
+        topology=Topology(name="star", nodes=nodes, links=links),
+        demand=Demand(tenants=(Tenant(collective=kind, size=size, ranks=tuple(range(gpus))),)),
+        num_chunks=pieces if kind is Collective.ALLREDUCE else 1,
+        whole_buffer=kind is Collective.ALLREDUCE,
+    )
+
+
 def random_sum(seed: int, gpus: int = 3) -> Problem:
     """A sum among some of at most so many GPUs and a relay, in every mode and with options."""
     rng = random.Random(seed)

@@ -14,6 +14,7 @@ from tests.bounds.instances import (
     random_buffer,
     random_epoch,
     random_problem,
+    random_star,
     random_sum,
     with_overheads,
     with_profiles,
@@ -22,6 +23,8 @@ from tests.bounds.oracle import Oracle, OutOfTimeError, to_schedule
 from tests.bounds.test_validity import UNIT_PS, reachable, shortfalls, undercut
 
 from teccl.bounds import all_bounds, summarise
+from teccl.bounds.departures import departure_bounds
+from teccl.bounds.network import Network
 from teccl.demand import Demand
 from teccl.problem import Problem
 from teccl.replay import simulate
@@ -87,6 +90,18 @@ def buffer_verdict(seed: int) -> bool | None:
     return False
 
 
+def star_verdict(seed: int) -> bool | None:
+    """Whether a sum around a switch, whole or in two pieces, ends before what departures say."""
+    for pieces in (1, 2):
+        problem = random_star(seed, pieces)
+        values = [bound.value for bound in departure_bounds(Network.build(problem, fluid=True), 0)]
+        units = -(-max(values, default=0) // UNIT_PS)
+        verdict = reachable(problem, UNIT, units - 1, exact=True) if units else False
+        if verdict is not False:
+            return verdict
+    return False
+
+
 def profiled_shortfalls(seed: int) -> list[str]:
     """Numbers of chunks whose schedules, at rates that change, end before a bound."""
     rng = random.Random(seed)
@@ -113,6 +128,11 @@ def test_buffers_in_pieces_cannot_beat_the_bounds_for_sums():
     assert undercut({seed: buffer_verdict(seed) for seed in range(7000, 7008)}) == []
 
 
+def test_sums_around_a_switch_cannot_beat_the_bound_of_departures():
+    """No exact optimum of a sum whose messages cost lies below what must depart early."""
+    assert undercut({seed: star_verdict(seed) for seed in range(6)}) == []
+
+
 def test_schedules_cannot_beat_bounds_where_rates_change():
     """No verified schedule ends before a bound, with overheads and profiles together."""
     assert {s: late for s in range(7000, 7002) if (late := profiled_shortfalls(s))} == {}
@@ -127,6 +147,7 @@ def test_bounds_hold(number):
     assert undercut({seed: grid_verdict(seed) for seed in seeds}) == []
     assert undercut({seed: piece_verdict(seed) for seed in seeds}) == []
     assert undercut({seed: buffer_verdict(seed) for seed in seeds}) == []
+    assert undercut({seed: star_verdict(seed) for seed in seeds}) == []
     assert {s: late for s in seeds if (late := profiled_shortfalls(s))} == {}
 
 

@@ -53,6 +53,14 @@ def test_a_single_root_hands_its_pieces_over() -> None:
     assert sorted(routes.dst[first].tolist()) == gpus[1:]
 
 
+def test_copies_behind_one_switch_are_one_message_where_messages_cost() -> None:
+    """Two chassis: each chunk is sent in its own one, to the other one, and there again."""
+    instance, plans = plans_on("dgx-b200:chassis=2,rates=effective", "allgather")
+    assert Counter(plans[-1].rows[:, 0].tolist()) == dict.fromkeys(range(16), 15)
+    assert len(np.unique(plans[-1].rows[:, 3])) == 16 * 3
+    verified(instance, plans[-1])
+
+
 def test_relays_take_turns() -> None:
     """Of a ReduceScatter no GPU sends more than another."""
     instance, plans = plans_on("fat-tree:k=4", "reducescatter", chunks=2)

@@ -103,6 +103,14 @@ def test_fewer_owners_than_gpus_send_fewer_messages():
     assert simulate(few).finish_ps < simulate(all_of_them).finish_ps
 
 
+def test_owners_balance_messages_against_bytes():
+    """72 GPUs, 0.6 us a message and 1.385 us a buffer: the root of 71 x 1.385 / 0.6 is 12.8."""
+    found = schemes(allreduce("gb300-nvl72:rates=effective", "1MB"))
+    assert 13 in {len(scheme.shares) for scheme in found if scheme.name == "owners"}
+    plain = schemes(allreduce("gb300-nvl72", "1MB"))
+    assert {len(scheme.shares) for scheme in plain if scheme.name == "owners"} == {72}
+
+
 def test_one_shot_meets_the_bound_of_connected_gpus():
     """One step is all that GPUs need that are linked with each other."""
     problem = allreduce("fully-connected:gpus=8", "1KB")

@@ -10,7 +10,7 @@ class Bound:
     Parameters
     ----------
     kind
-        Which theorem: pair, cut, quickest, partition, lengths, coverage.
+        Which theorem: pair, cut, quickest, partition, lengths, coverage, served, departures.
     value
         Picoseconds, rounded down, or whole epochs on a grid.
     certificate

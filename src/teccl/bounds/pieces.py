@@ -113,15 +113,15 @@ def pieces_of(
         return None
     largest = max(network.classes.amount)
     takes = bytes_take(network, largest)
-    hop, _ = _hops(near, far, network.step, is_place)
-    on_links, lead = _hops(near, far, takes, is_place)
+    hop, _ = least_hops(near, far, network.step, is_place)
+    on_links, lead = least_hops(near, far, takes, is_place)
     costs = list(zip(overhead.tolist(), takes.tolist(), strict=True))
     ports = {
         tuple(sorted(costs[e] for e in np.flatnonzero(near == place)))
         for place in np.flatnonzero(is_place)
     }
     known = [
-        _growth(hop + part * on_links // WHOLE, _holds(ports, part), count)
+        growth(hop + part * on_links // WHOLE, _holds(ports, part), count)
         for part in (0, *most[:-1].tolist())
     ]
     return Pieces(largest=largest, most=most, known=np.array(known), lead=lead, overhead=overhead)
@@ -144,7 +144,9 @@ def sizes_of() -> IntArray:
     return np.round(WHOLE * 2.0**-steps).astype(np.int64)
 
 
-def _hops(near: IntArray, far: IntArray, weight: IntArray, is_place: Mask) -> tuple[int, IntArray]:
+def least_hops(
+    near: IntArray, far: IntArray, weight: IntArray, is_place: Mask
+) -> tuple[int, IntArray]:
     """Least weight of a hop from place to place, and from a place to each node over switches."""
     ways = np.where(is_place, 0, FAR)
     inner = np.flatnonzero(~is_place[near])
@@ -165,12 +167,12 @@ def _holds(ports: set[tuple[tuple[int, int], ...]], part: int) -> Counter[int]:
     return Counter(min(each[j] for each in holds if len(each) > j) for j in range(width))
 
 
-def _growth(hop: int, holds: Counter[int], count: int) -> list[int]:
+def growth(hop: int, holds: Counter[int], count: int) -> list[int]:
     """When one contribution, two and so on can be at one place.
 
     Examples
     --------
-    >>> _growth(3, Counter([2]), 6)
+    >>> growth(3, Counter([2]), 6)
     [0, 3, 5, 6, 7, 8]
     """
     times, events = [0], list[tuple[int, int, int]]()

@@ -11,10 +11,12 @@ from teccl.bounds.allreduce import partition_bounds
 from teccl.bounds.candidates import candidate_cuts
 from teccl.bounds.coverage import coverage_bounds
 from teccl.bounds.cuts import Estimate, cut_bound, cut_estimate
+from teccl.bounds.departures import departure_bounds
 from teccl.bounds.lengths import length_bounds
 from teccl.bounds.model import Bound
 from teccl.bounds.network import Network
 from teccl.bounds.quickest import quickest_bound
+from teccl.bounds.served import served_bounds
 from teccl.bounds.sized_cuts import sized_cut_bounds
 from teccl.bounds.windows import FAR
 from teccl.demand import Collective, Demand, ExplicitChunk
@@ -136,6 +138,10 @@ FAMILIES: dict[str, Callable[[Evidence], Iterable[Bound]]] = {
     "cut": _cuts,
     "sized cut": lambda evidence: sized_cut_bounds(
         evidence.network, evidence.cuts, evidence.most_cuts
+    ),
+    "served": lambda evidence: served_bounds(evidence.network, evidence.cuts),
+    "departures": lambda evidence: departure_bounds(
+        evidence.network, int(evidence.cuts[0].value) if evidence.cuts else 0
     ),
     "quickest": _moving_cuts,
     "lengths": lambda evidence: length_bounds(evidence.network, narrow=evidence.narrow),

@@ -7,6 +7,7 @@ Trees are as shallow as can be, which counts where latencies do.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from operator import itemgetter
 
 import numpy as np
@@ -15,6 +16,7 @@ from teccl.construct.corridors import Books
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.params import NEVER, PASSES, PYTHON_UNITS, STEEPNESS, TIME_PRICE
+from teccl.construct.passages import may_join, with_passages
 from teccl.construct.paths import straight_routes
 from teccl.construct.plan import Plan
 from teccl.construct.route_first import listed_plans, routing_work
@@ -51,15 +53,19 @@ def _layings(instance: Instance, goal: Goal) -> Iterator[tuple[float, Plan]]:
     problem = instance.problem
     kinds = kinds_of(problem) or []
     few = any(len(set(k.root.tolist())) * 2 < len(problem.chunks.sets[k.goal[0]]) for k in kinds)
-    for hands_over in (False, True)[: 1 + few]:
+    # One message to all that are behind a switch costs no more than one to one of them.
+    joins = bool(problem.topology.overhead_ps.any()) and may_join(instance)
+    for hands_over, join in product((False, True)[: 1 + few], (True, False)[1 - joins :]):
         goal.begin(PYTHON_UNITS * num_deliveries(problem))
         trees, load = [], 0.0
         for kind in kinds:
-            routes, peak = _laid(instance, kind, goal, hands_over=hands_over)
+            routes, peak = _laid(instance, kind, goal, hands_over=hands_over, nearest=join)
             trees.append(tree_plan(kind, routes))
             load += peak
         if trees and np.isfinite(load):
-            yield load, all_parts(trees)
+            laid = all_parts(trees)
+            # How full joined ways make links is not known before they are joined.
+            yield (0.0, with_passages(instance, laid)) if join else (load, laid)
 
 
 def _nested(topology: Topology) -> list[list[int]]:
@@ -74,14 +80,18 @@ def _nested(topology: Topology) -> list[list[int]]:
 
 
 def _laid(
-    instance: Instance, kind: Kind, goal: Goal, *, hands_over: bool
+    instance: Instance, kind: Kind, goal: Goal, *, hands_over: bool, nearest: bool
 ) -> tuple[IntArray, float]:
-    """Return the routes of one tree for each chunk, by side and node, and the highest load."""
+    """Return the routes of one tree for each chunk, by side and node, and the highest load.
+
+    With `nearest` all go the shortest ways, however full these are.
+    """
     tree, edges = _edges(instance.problem, kind, hands_over=hands_over)
     near, far = np.array(edges, dtype=np.int64).reshape(-1, 2).T
     sides = [True, False] if kind.paired else [kind.reduce]
     books = Books.of(instance)
-    weights = (TIME_PRICE, float(max(1, goal.target)), STEEPNESS, PASSES, goal.seed)
+    prices = (1.0, 0.0) if nearest else (TIME_PRICE, STEEPNESS)
+    weights = (prices[0], float(max(1, goal.target)), prices[1], PASSES, goal.seed)
     trees = np.full((len(kind.chunks), len(sides), instance.problem.topology.num_nodes), -1)
     load = 0.0
     for side, inward in enumerate(sides):

@@ -159,11 +159,27 @@ def schemes(problem: Problem) -> Iterator[Scheme]:
     apart = np.unique(distance[~np.eye(len(members), dtype=bool)])
     if topology.has_overheads and len(apart) == 1:
         yield from _numbered(len(members))
-    owners = len(members)
-    yield owned(len(members), owners)
-    while topology.has_overheads and owners > 1:
-        owners = -(-owners // 2)
+    for owners in _owner_counts(problem, members):
         yield owned(len(members), owners)
+
+
+def _owner_counts(problem: Problem, members: IntArray) -> list[int]:
+    """Numbers of owners to try: all and, where messages cost, halves of that and the balance.
+
+    Everybody sends as many messages as there are owners, and each owner takes in so many parts of
+    the others' data; with k of them that is k overheads and (n - 1) / k buffers.
+    """
+    topology, counts = problem.topology, [len(members)]
+    if not topology.has_overheads:
+        return counts
+    while counts[-1] > 1:
+        counts.append(-(-counts[-1] // 2))
+    inward = np.zeros(topology.num_nodes)
+    np.add.at(inward, topology.link_dst, np.array(topology.rates, dtype=float))
+    whole = float(problem.demand.tenants[0].size) * PICOSECONDS / inward[members].max()
+    overhead = max(1, int(_least_overheads(topology)[members].max()))
+    balance = round(math.sqrt((len(members) - 1) * whole / overhead))
+    return list(dict.fromkeys([*counts, min(max(balance, 1), len(members))]))
 
 
 def _links_between(problem: Problem, members: IntArray) -> Graph:
