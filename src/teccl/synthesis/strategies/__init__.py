@@ -12,6 +12,7 @@ from teccl.synthesis.strategies.periods import Periods
 from teccl.synthesis.strategies.polish import Polish
 from teccl.synthesis.strategies.restart import Restart
 from teccl.synthesis.strategies.staged import Staged
+from teccl.synthesis.strategies.unicasts import Unicasts
 
 __all__ = ["CONSTRUCT", "PORTFOLIO"]
 
@@ -19,9 +20,11 @@ __all__ = ["CONSTRUCT", "PORTFOLIO"]
 CONSTRUCT: list[Strategy] = [
     Staged(is_promising=True),
     Exchange(),
+    Unicasts(is_promising=True),
     Construction(),
     NarrowCuts(),
     Periods(),
+    Unicasts(is_promising=False),
     Polish(),
     Staged(is_promising=False),
     Improvement(),
@@ -30,10 +33,12 @@ PORTFOLIO: list[Strategy] = [
     Restart(),
     Staged(is_promising=True),
     Exchange(),
+    Unicasts(is_promising=True),
     Construction(),
     NarrowCuts(),
     Baselines(),
     Periods(),
+    Unicasts(is_promising=False),
     Polish(),
     Staged(is_promising=False),
     ExactOffGrid(),

@@ -1,0 +1,103 @@
+"""Collectives as exchanges in which everything goes straight to where it is wanted."""
+
+import pytest
+
+import teccl
+from teccl.construct.constructions import construct
+from teccl.construct.exchanged import delivered, exchanges, is_staged
+from teccl.construct.goal import Goal
+from teccl.construct.instance import Instance
+from teccl.construct.realise import realise
+from teccl.demand import Demand
+from teccl.problem import Problem, SwitchMode
+from teccl.replay import simulate
+from teccl.synthesis.request import Request
+from teccl.synthesis.search import Search
+from teccl.synthesis.strategies.unicasts import Unicasts
+from teccl.topology import Topology
+from teccl.verification import verify
+
+DRAGONFLY = "dragonfly:groups=3,routers=2,gpus=2"
+
+
+def asked(spec: str, collective: str, *, ranks=None, **options) -> Problem:
+    demand = Demand.collective(collective, size="12KB", ranks=ranks)
+    return Problem(topology=Topology.parse(spec), demand=demand, **options)
+
+
+def schedules(problem: Problem):
+    """One schedule of the problem from each of its exchanges."""
+    for exchange in exchanges(problem):
+        parted = Problem(
+            topology=exchange.topology, demand=exchange.demand, num_chunks=problem.num_chunks
+        )
+        instance = Instance.build(parted)
+        plan = next(construct(instance, Goal(target=1)))
+        yield delivered(problem, realise(instance, plan, method="construct"))
+
+
+@pytest.mark.parametrize("chunks", [1, 3])
+@pytest.mark.parametrize(
+    "collective", ["allgather", "reducescatter", "broadcast", "reduce", "alltoall"]
+)
+def test_exchanges_are_schedules_of_the_collective(collective, chunks):
+    """Every delivery arrives, whatever it is of, and contributions are counted once."""
+    problem = asked(DRAGONFLY, collective, num_chunks=chunks)
+    found = list(schedules(problem))
+    assert len(found) == (2 if collective in ("allgather", "broadcast") else 1)
+    assert not any(verify(schedule) for schedule in found)
+
+
+@pytest.mark.parametrize("collective", ["allgather", "reduce"])
+def test_exchanges_serve_some_of_the_ranks(collective):
+    """Whoever takes no part is sent nothing."""
+    problem = asked(DRAGONFLY, collective, ranks=(0, 1, 2, 5, 8, 9))
+    for schedule in schedules(problem):
+        assert not verify(schedule)
+        ends = {problem.topology.link_dst[link] for link in schedule.sends["link"]}
+        absent = [gpu for rank, gpu in enumerate(problem.topology.gpus) if rank in (3, 4, 6, 7)]
+        assert not ends & set(absent)
+
+
+def test_gpus_of_a_leaf_receive_together_where_switches_copy():
+    """A chunk comes to each leaf once, which leaves sources with far less to send."""
+    alone, together = schedules(asked(DRAGONFLY, "allgather"))
+    topology = alone.problem.topology
+    first = topology.link_src[alone.sends["link"]] == topology.gpus[0]
+    assert first.sum() == 11
+    first = topology.link_src[together.sends["link"]] == topology.gpus[0]
+    assert first.sum() == 6
+    assert simulate(together).finish_ps < simulate(alone).finish_ps
+
+
+@pytest.mark.parametrize(
+    "options", [{"switch": SwitchMode.NO_COPY}, {"copy": False}], ids=["no-copy", "without copies"]
+)
+def test_nothing_is_received_together_where_nothing_is_copied(options):
+    """Without copies there is one exchange only."""
+    assert len(exchanges(asked(DRAGONFLY, "allgather", **options))) == 1
+
+
+@pytest.mark.parametrize(
+    ("spec", "served"),
+    [(DRAGONFLY, True), ("fat-tree:k=4", True), ("star:gpus=4", False), ("ring:gpus=4", False)],
+)
+def test_ways_through_several_switches_are_served(spec, served):
+    """Behind one switch, and without any, trees lose nothing."""
+    assert is_staged(asked(spec, "allgather")) is served
+
+
+def test_a_search_keeps_the_exchange_that_is_better_than_trees():
+    """The strategy offers what its exchanges give."""
+    result = teccl.solve(DRAGONFLY, "allgather", size="12KB", effort="quick")
+    assert result.verified
+    assert result.physical_gap < 0.05
+
+
+def test_one_allreduce_is_left_to_its_own_schemes():
+    """Its contributions going to everyone is one shot, which knows partial sums."""
+    request = Request(
+        topology=Topology.parse(DRAGONFLY), demand=Demand.collective("allreduce", size="1KB")
+    )
+    search = Search(request=request, started=0.0)
+    assert Unicasts(is_promising=True).refusal(search.features) is not None
