@@ -20,6 +20,8 @@ COMMANDS = (
     "place dgx-h100 --groups tp=4,ep=2 --traffic tp=allreduce:1MB,ep=alltoall:1MB --quiet",
     "solve torus:dims=4x4 allgather --size 1MB --chunks 1 --orbit --quiet -o orbit.json",
     "solve torus:dims=4x4 allgather --size 1MB --chunks 1 --from orbit.json --degrade 0:1=9%",
+    "solve torus:dims=4x4 alltoall --size 1MB --chunks 1 --orbit --quiet -o exchange.json",
+    "solve torus:dims=4x4 alltoall --size 1MB --chunks 1 --from exchange.json --degrade 0:1=9%",
     "solve ring:gpus=3 allreduce --size 3KB --method ring --quiet -o ring.json",
     "export ring.json --to msccl -o ring.xml --quiet",
     "verify ring.xml --quiet",

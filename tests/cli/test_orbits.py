@@ -7,6 +7,9 @@ import pytest
 from jsonschema import Draft202012Validator
 from tests.cli.helpers import run
 
+from teccl.orbit import parse_fabric
+from teccl.orbit.fabric_files import save_fabric
+
 SCHEMA = Path(__file__).parents[2] / "docs" / "schemas" / "result.schema.json"
 SMALL = ("solve", "torus:dims=4x4", "allgather", "--size", "1MB", "--chunks", "1")
 
@@ -54,6 +57,39 @@ def test_plans_are_patched_around_damage(tmp_path, monkeypatch):
     assert result["physical_bound_s"] <= result["finish_time_s"]
     fresh = json.loads(run(*SMALL, "--orbit", "--degrade", "gpu5:*=50%", "--json").out)
     assert fresh["finish_time_s"] == result["finish_time_s"]
+
+
+def test_fabric_files_are_planned_as_orbits(tmp_path, monkeypatch):
+    """A cluster given as orbits is planned like the preset that it came from."""
+    monkeypatch.chdir(tmp_path)
+    save_fabric(parse_fabric("torus:dims=4x4"), "fabric.json")
+    made, same = (
+        json.loads(run("solve", spec, *SMALL[2:], *more, "--json").out)
+        for spec, more in (("fabric.json", ()), (SMALL[1], ("--orbit",)))
+    )
+    assert made["finish_time_s"] == same["finish_time_s"]
+    assert made["num_sends"] == same["num_sends"] == 240
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"schema_version": 2}, "no fabric file that this teccl reads"),
+        ({"more": 1}, "unknown key 'more'"),
+        ({"fabric": []}, "fabric.json: fabric"),
+        ({"fabric": {"name": "x"}}, "group"),
+    ],
+)
+def test_damaged_fabric_files_are_refused(tmp_path, monkeypatch, change, message):
+    """The message names the file and what is wrong."""
+    monkeypatch.chdir(tmp_path)
+    save_fabric(parse_fabric("ring:gpus=4"), "fabric.json")
+    document = json.loads((tmp_path / "fabric.json").read_text())
+    (tmp_path / "fabric.json").write_text(json.dumps(document | change))
+    refused = run("solve", "fabric.json", *SMALL[2:])
+    assert refused.code == 2
+    assert "fabric.json" in refused.err
+    assert message in refused.err
 
 
 def test_pages_list_what_orbits_stand_for(tmp_path, monkeypatch):

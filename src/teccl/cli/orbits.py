@@ -29,7 +29,7 @@ def find_fabric(
     ----------
     asked
         Whether ``--orbit`` is given; otherwise only what is too large to list is planned so, and
-        what starts from an orbit file.
+        what starts from an orbit file or is on a fabric file.
 
     Raises
     ------
@@ -37,11 +37,12 @@ def find_fabric(
         If orbits are asked for with an option that they do not know.
     """
     from teccl.errors import InputError
+    from teccl.orbit.fabric_files import is_fabric_file
     from teccl.orbit.presets import parse_fabric
     from teccl.orbit.problem import COLLECTIVES
 
     known = (*_KNOWN, "from_schedule") if _starts_from_orbits(given) else _KNOWN
-    asked = asked or _starts_from_orbits(given)
+    asked = asked or _starts_from_orbits(given) or is_fabric_file(topology)
     others = [key for key in given if key not in known]
     serves = collective is not None and _is_one_of(collective, COLLECTIVES)
     if asked:

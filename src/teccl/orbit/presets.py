@@ -1,10 +1,11 @@
-"""Fabrics by name: tori of any size at once, all other presets and files by folding them."""
+"""Fabrics by name: tori and fabric files at once, all other presets and files by folding them."""
 
 from fractions import Fraction
 from pathlib import Path
 
 from teccl.errors import TopologyError
 from teccl.orbit.fabric import Fabric, LinkOrbit, NodeOrbit
+from teccl.orbit.fabric_files import is_fabric_file, load_fabric
 from teccl.orbit.folding import fold
 from teccl.topology import Topology
 from teccl.topology.presets import OVERHEAD, read_spec
@@ -24,7 +25,7 @@ _PERIODIC = ("torus", "ring")
 
 
 def parse_fabric(text: str | Path | Topology) -> Fabric:
-    """Build a fabric from what `Topology.parse` takes.
+    """Build a fabric from what `Topology.parse` takes, or from a fabric file.
 
     Raises
     ------
@@ -40,6 +41,8 @@ def parse_fabric(text: str | Path | Topology) -> Fabric:
         name, parameters = read_spec(text)
         if name in _PERIODIC:
             return _torus(name, **parameters)
+    if not isinstance(text, Topology) and is_fabric_file(text):
+        return load_fabric(text)
     topology = Topology.parse(text)
     fabric = fold(topology)
     if fabric is None:

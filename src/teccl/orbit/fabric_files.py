@@ -1,0 +1,58 @@
+"""Fabric files: a topology as orbits of nodes and links, for clusters too large to list."""
+
+import re
+from pathlib import Path
+
+from teccl import _files as files
+from teccl.errors import ScheduleError, TopologyError
+from teccl.orbit.fabric import Fabric
+
+FORMAT = "teccl-fabric"
+SCHEMA_VERSION = 1
+_KEYS = ("format", "schema_version", "fabric")
+
+
+def save_fabric(fabric: Fabric, path: str | Path) -> None:
+    """Write a fabric file; equal fabrics give equal bytes."""
+    from teccl.orbit.files import fabric_to_dict
+
+    document = {
+        "format": FORMAT,
+        "schema_version": SCHEMA_VERSION,
+        "fabric": fabric_to_dict(fabric),
+    }
+    files.write_atomically(Path(path), files.to_json(document), TopologyError)
+
+
+def load_fabric(path: str | Path) -> Fabric:
+    """Read a fabric file.
+
+    Raises
+    ------
+    TopologyError
+        If the file is damaged, foreign or of another version.
+    """
+    from teccl.orbit.files import fabric_from_dict
+
+    where = str(path)
+    document = files.parse_json(files.read_text(Path(path), TopologyError), where, TopologyError)
+    top = files.expect_mapping(document, where, TopologyError, known=_KEYS, required=_KEYS)
+    version = top["schema_version"]
+    if top["format"] != FORMAT or version != SCHEMA_VERSION or isinstance(version, bool):
+        raise TopologyError(
+            f"{where} is no fabric file that this teccl reads; give format {FORMAT!r} and "
+            f"schema_version {SCHEMA_VERSION}"
+        )
+    try:
+        return fabric_from_dict(top["fabric"], where=f"{where}: fabric")
+    except ScheduleError as error:
+        raise TopologyError(str(error)) from None
+
+
+def is_fabric_file(path: str | Path) -> bool:
+    """Whether a file begins as a fabric file does; nothing is said of the rest."""
+    try:
+        text = files.read_head(Path(path))
+    except OSError:
+        return False
+    return re.search(rf'"format"\s*:\s*"{FORMAT}"', text) is not None
