@@ -7,6 +7,7 @@ import numpy as np
 
 from teccl.bounds import Bound, all_bounds
 from teccl.bounds.allreduce import partition_bound
+from teccl.bounds.circuit_rates import at_circuit_rates
 from teccl.bounds.coverage import _Crowd, _evaluate, _port, _Side
 from teccl.bounds.cuts import Cut, cut_bound, cut_estimate
 from teccl.bounds.departures import departure_bounds
@@ -16,6 +17,7 @@ from teccl.bounds.partitions import Partition
 from teccl.bounds.quickest import quickest_bound
 from teccl.bounds.served import served_bounds
 from teccl.bounds.sized_cuts import sized_cut_bounds
+from teccl.bounds.summary import separate_copies
 from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
 
@@ -25,9 +27,15 @@ RANDOM_LENGTHS = 12
 MOST_MOVING = 6
 
 
+def _network(problem: Problem, *, grid: TimeGrid | None = None, fluid: bool = True) -> Network:
+    """The network as bounds see it."""
+    seen = separate_copies(problem, whole=fluid)
+    return Network.build(seen if grid else at_circuit_rates(seen), grid=grid, fluid=fluid)
+
+
 def best_bound(problem: Problem, *, grid: TimeGrid | None = None, fluid: bool = True) -> Bound:
     """The largest bound of all that the theorems give, for any set of nodes."""
-    network = Network.build(problem, grid=grid, fluid=fluid and grid is None)
+    network = _network(problem, grid=grid, fluid=fluid and grid is None)
     found = all_bounds(problem, grid=grid, fluid=fluid)
     estimates = []
     for inside in product([False, True], repeat=problem.topology.num_nodes):
@@ -47,7 +55,7 @@ def best_bound(problem: Problem, *, grid: TimeGrid | None = None, fluid: bool = 
 
 def best_partition_bound(problem: Problem) -> int:
     """The largest partition bound in picoseconds, whatever the partition."""
-    network = Network.build(problem, fluid=True)
+    network = _network(problem)
     best = 0
     for labels in _labels(problem.topology.num_nodes):
         bound = partition_bound(network, Partition(np.array(labels), "each part"))
@@ -57,7 +65,7 @@ def best_partition_bound(problem: Problem) -> int:
 
 def best_length_bound(problem: Problem, seed: int) -> int:
     """The largest length bound in picoseconds of some random lengths, many of them zero."""
-    network, rng = Network.build(problem, fluid=True), np.random.default_rng(seed)
+    network, rng = _network(problem), np.random.default_rng(seed)
     load = _Load.build(network, _are_pairs(network))
     best = 0
     for _ in range(RANDOM_LENGTHS if load.has_work else 0):
@@ -69,7 +77,7 @@ def best_length_bound(problem: Problem, seed: int) -> int:
 
 def best_coverage_bound(problem: Problem) -> int:
     """The largest coverage bound in picoseconds, of any GPU and any others."""
-    network = Network.build(problem, fluid=True)
+    network = _network(problem)
     best = 0
     for side in (_Side.build(network, inward=inward) for inward in (True, False)):
         pieces = side.pieces(network)

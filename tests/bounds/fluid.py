@@ -7,7 +7,7 @@ bound exceeds the least horizon found here.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from itertools import product
@@ -85,7 +85,7 @@ def can_finish(problem: Problem, unit: Fraction, horizon: int) -> bool:
         for (way, k), column in carried.items():
             for e, offset in way.uses:
                 # Units of time that one part of the commodity keeps the link busy.
-                busy = float(commodity.amount / clock.rate(e) / unit)
+                busy = float(commodity.amount / _rate(clock, e, way.uses) / unit)
                 for place in (e, *problem.topology.links[e].shares):
                     loads[place, k + offset].append((column, busy))
         for goal in commodity.wanted:
@@ -93,6 +93,11 @@ def can_finish(problem: Problem, unit: Fraction, horizon: int) -> bool:
     for terms in loads.values():
         rows.at_most(terms, 1.0)
     return rows.least({}) is not None
+
+
+def _rate(clock: Clock, link: int, uses: Iterable[tuple[int, int]]) -> Fraction:
+    """Bytes per second on a link of a way; a hyper-edge holds all of its links for the slowest."""
+    return min(clock.rate(e) for e, _ in uses) if clock.hyper else clock.rate(link)
 
 
 def _flow_rows(
@@ -221,7 +226,7 @@ def _tree_load(problem: Problem, tree: frozenset, total: Fraction) -> dict[int |
     for path in tree:
         for e in path:
             for place in (e, *problem.topology.links[e].shares):
-                loads[place] += float(total / clock.rate(e))
+                loads[place] += float(total / _rate(clock, e, ((f, 0) for f in path)))
     return loads
 
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, linprog, milp
 from scipy.sparse import csr_array
-from tests.bounds.clock import Clock, Use, circuits
+from tests.bounds.clock import Clock, Hop, Tree, Use, circuits
 from tests.bounds.oracle import Attempt, Oracle, Program
 
 from teccl.problem import Problem, SwitchMode
@@ -55,6 +55,14 @@ class FluidClock(Clock):
         else:
             trees = [((e, None),) for e in range(topology.num_links)]
         return [self.hop(tree, size) for tree in trees]
+
+    def hop(self, tree: Tree, size: Fraction) -> Hop:
+        hop = super().hop(tree, size)
+        if not self.hyper:
+            return hop
+        # A hyper-edge holds all of its links for as long as the slowest one takes.
+        slowest = min((e for e, _ in tree), key=self.rate)
+        return hop._replace(uses=tuple(use._replace(span=slowest) for use in hop.uses))
 
     def uses_of(
         self, link: int, size: Fraction, offset: int, slowest: int, rate: Fraction

@@ -343,6 +343,31 @@ def test_output_of_hyper_edges_is_one_machine():
     assert whole_us(task(topology, wants(*chunks), switch=SwitchMode.HYPER_EDGE)) == 6
 
 
+@pytest.mark.parametrize("bound_us", [physical_us, whole_us])
+def test_hyper_edges_hold_fast_links_for_as_long_as_slow_ones(bound_us):
+    """Two chunks take turns on a link of four times the rate, at the rate of their own ports."""
+    topology = net("a b c d | s t", "a>s 1, b>s 1, s>t 4, t>c 1, t>d 1")
+    chunks = [((0,), (2,)), ((1,), (3,))]
+    assert bound_us(task(topology, wants(*chunks), switch=SwitchMode.HYPER_EDGE)) == 2
+
+
+def test_hyper_edges_use_the_widest_way_over_a_link():
+    """One port is as fast as the link between the switches, so that the link may be, too."""
+    topology = net("a b c d | s t", "a>s 4, b>s 1, s>t 4, t>c 4, t>d 4")
+    chunks = [((0,), (2,)), ((0,), (3,))]
+    assert physical_us(task(topology, wants(*chunks), switch=SwitchMode.HYPER_EDGE)) == Fraction(
+        1, 2
+    )
+
+
+def test_every_result_without_copies_has_contributions_of_its_own():
+    """What a GPU received of a sum goes into one result, so all send their buffer to all others."""
+    star = net("a b c | s", "a-s 1, b-s 1, c-s 1")
+    problem = collective(star, "allreduce", 3000, copy=False)
+    assert physical_us(problem) == 2 * 3
+    assert physical_us(replace(problem, copy=True)) == 4
+
+
 def test_hyper_edges_round_the_sum_of_latencies():
     """Two latencies of 0.6 epochs are two epochs as a hyper-edge and would be one each apart."""
     topology = net("a b | s", "a>s 1 0.6, s>b 1 0.6")

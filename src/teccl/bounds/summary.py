@@ -9,6 +9,7 @@ import numpy as np
 
 from teccl.bounds.allreduce import partition_bounds
 from teccl.bounds.candidates import candidate_cuts
+from teccl.bounds.circuit_rates import at_circuit_rates
 from teccl.bounds.coverage import coverage_bounds
 from teccl.bounds.cuts import Estimate, cut_bound, cut_estimate
 from teccl.bounds.departures import departure_bounds
@@ -19,7 +20,7 @@ from teccl.bounds.quickest import quickest_bound
 from teccl.bounds.served import served_bounds
 from teccl.bounds.sized_cuts import sized_cut_bounds
 from teccl.bounds.windows import FAR
-from teccl.demand import Collective, Demand, ExplicitChunk
+from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.problem import Problem
 from teccl.schedule import BoundSummary
 from teccl.timegrid import TimeGrid
@@ -76,7 +77,10 @@ def all_bounds(
     narrow
         Whether to search for narrow cuts by maximum flow too, and to let the best cuts move.
     """
-    network = Network.build(separate_copies(problem), grid=grid, fluid=fluid and grid is None)
+    fluid = fluid and grid is None
+    seen = separate_copies(problem, whole=fluid)
+    # On the grid every link counts starts at its own rate, whatever else a hyper-edge holds.
+    network = Network.build(seen if grid else at_circuit_rates(seen), grid=grid, fluid=fluid)
     estimates = [cut_estimate(network, cut) for cut in candidate_cuts(network, narrow=narrow)]
     found = sorted((e for e in estimates if e is not None), key=lambda e: -e.value)
     evidence = Evidence(problem, network, found, most_cuts, narrow)
@@ -150,33 +154,37 @@ FAMILIES: dict[str, Callable[[Evidence], Iterable[Bound]]] = {
 }
 
 
-def separate_copies(problem: Problem) -> Problem:
-    """Return the demand as bounds see it: without copying every destination has its own data."""
-    if problem.copy or problem.has_reductions:
+def separate_copies(problem: Problem, *, whole: bool = False) -> Problem:
+    """Return the demand as bounds see it: without copying every destination has its own data.
+
+    So has every destination of a sum: what a GPU received goes into one result only. `whole` makes
+    the buffer of an AllReduce one block.
+    """
+    if problem.copy:
         return problem
-    tenants = []
-    for tenant in problem.demand.tenants:
-        blocks = list(problem.blocks(tenant))
-        chunks = tuple(
-            ExplicitChunk(block.sources, (rank,), size=block.size)
-            for block in blocks
-            for rank in block.destinations
-            if rank not in block.sources
-        )
-        if not chunks:
-            tenants.append(tenant)
-            continue
-        tenants.append(
-            replace(
-                tenant,
-                collective=Collective.EXPLICIT,
-                chunks=chunks,
-                size=blocks[0].size,
-                root=None,
-                matrix=None,
-            )
-        )
-    return replace(problem, demand=Demand(tenants=tuple(tenants)))
+    tenants = tuple(_apart(tenant, problem, whole=whole) for tenant in problem.demand.tenants)
+    return replace(problem, demand=Demand(tenants=tenants))
+
+
+def _apart(tenant: Tenant, problem: Problem, *, whole: bool) -> Tenant:
+    """Return a tenant with a chunk for each destination that something has to come to."""
+    blocks = list(tenant.blocks(problem.topology.num_gpus, whole=whole or problem.whole_buffer))
+    chunks = tuple(
+        ExplicitChunk(block.sources, (rank,), reduce=block.reduce, size=block.size)
+        for block in blocks
+        for rank in block.destinations
+        if (block.sources != (rank,) if block.reduce else rank not in block.sources)
+    )
+    if not chunks:
+        return tenant
+    return replace(
+        tenant,
+        collective=Collective.EXPLICIT,
+        chunks=chunks,
+        size=blocks[0].size,
+        root=None,
+        matrix=None,
+    )
 
 
 def _pair_bound(network: Network) -> Bound:
