@@ -1,6 +1,6 @@
 """Result: what a request led to, with its figures and proof."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
@@ -49,6 +49,8 @@ class Result:
         Finish of the schedule's exact replay.
     tenant_finish_ps
         The same for each tenant.
+    tenant_bound_ps
+        What no schedule of each of several tenants alone can beat, empty where not computed.
     bound
         What was proven about the problem, None where it is infeasible.
     given_chunks
@@ -73,6 +75,7 @@ class Result:
     schedule: Schedule | None = None
     finish_ps: int | None = None
     tenant_finish_ps: tuple[int, ...] = ()
+    tenant_bound_ps: tuple[int, ...] = ()
     bound: BoundSummary | None = None
     given_chunks: bool = False
     grid: TimeGrid | None = None
@@ -245,9 +248,28 @@ class Result:
         if self.grid is not None or not self.given_chunks:
             absent += _CHUNK_KEYS
         figures = {key: _plain(getattr(self, key)) for key in _KEYS if key not in absent}
-        figures["tenants"] = [{"name": name, "finish_time_s": time} for name, time in self.tenants]
+        figures["tenants"] = [
+            {"name": name, "finish_time_s": time, **self._alone(number)}
+            for number, (name, time) in enumerate(self.tenants)
+        ]
         figures["tried"] = [attempt._asdict() for attempt in self.tried]
         return figures
+
+    def _alone(self, number: int) -> dict[str, float | None]:
+        """Return what a tenant would take alone at least, and the share that company adds."""
+        if not self.tenant_bound_ps:
+            return {}
+        bound, finish = self.tenant_bound_ps[number], self.tenant_finish_ps[number]
+        return {"alone_bound_s": bound / PICOSECONDS, "sharing": _gap(finish, bound)}
+
+    def _tenant_rows(self) -> Iterator[tuple[str, str | None]]:
+        """Yield finishes of several tenants, and what sharing costs each of them at most."""
+        for number, (name, time) in enumerate(self.tenants if len(self.tenants) > 1 else ()):
+            alone, text = self._alone(number), _time(time)
+            if alone and alone["sharing"] is not None:
+                least = _time(alone["alone_bound_s"])
+                text = f"{text} (alone at least {least}, {100 * alone['sharing']:+.3g} %)"
+            yield f"  {name}", text
 
     def summary(self) -> str:
         """Return a table of the figures for people."""
@@ -258,7 +280,6 @@ class Result:
         method = self.method or self.requested_method
         if method != self.requested_method:
             method += f" (requested {self.requested_method})"
-        several = self.tenants if len(self.tenants) > 1 else ()
         rows = [
             ("status", self.status.value),
             ("message", self.message),
@@ -268,7 +289,7 @@ class Result:
             ("chunks", _chunks(self.num_chunks, self.chunk_bytes)),
             ("chunks tried", self._tried_text()),
             ("finish time", _time(self.finish_time_s)),
-            *((f"  {name}", _time(time)) for name, time in several),
+            *self._tenant_rows(),
             ("physical bound", _bound(self.physical_bound_s, self.physical_gap)),
             ("chunk bound", _bound(self.chunk_bound_s, self.chunk_gap)),
             ("grid time", _epochs(self.grid_time_s, self.epochs)),

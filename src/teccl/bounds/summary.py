@@ -101,14 +101,27 @@ def _moving_cuts(evidence: Evidence) -> list[Bound]:
 
 def _alone(evidence: Evidence) -> list[Bound]:
     """Return the best bound of each of several tenants by itself: company makes none faster."""
-    problem = evidence.problem
-    tenants = problem.demand.tenants if evidence.network.fluid and evidence.narrow else ()
-    found = []
-    for tenant in tenants if 1 < len(tenants) <= MOST_ALONE else ():
-        single = replace(problem, demand=Demand(tenants=(tenant,)))
-        best = all_bounds(single, most_cuts=MOST_CUTS)[0]
-        found.append(replace(best, certificate=f"{tenant.name} alone: {best.certificate}"))
-    return found
+    if not evidence.network.fluid or not evidence.narrow:
+        return []
+    tenants, bounds = evidence.problem.demand.tenants, _each_alone(evidence.problem)
+    return [
+        replace(best, certificate=f"{tenant.name} alone: {best.certificate}")
+        for tenant, best in zip(tenants, bounds, strict=False)
+    ]
+
+
+def _each_alone(problem: Problem) -> list[Bound]:
+    """Return the best bound of each of several tenants, none where they are too many."""
+    tenants = problem.demand.tenants
+    return [
+        all_bounds(replace(problem, demand=Demand(tenants=(tenant,))), most_cuts=MOST_CUTS)[0]
+        for tenant in (tenants if 1 < len(tenants) <= MOST_ALONE else ())
+    ]
+
+
+def tenant_bounds(problem: Problem) -> tuple[int, ...]:
+    """Return picoseconds that each of several tenants takes at least, even without the others."""
+    return tuple(bound.value for bound in _each_alone(problem))
 
 
 def summarise(

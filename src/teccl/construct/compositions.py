@@ -41,7 +41,7 @@ def in_turn_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     best: list[Plan] = []
     for half in halves_in_turn(instance):
         part = replace(goal, target=goal.target // 2, allowance=goal.allowance // 2)
-        plan = _best(half, part, goal)
+        plan = best_plan(half, part, goal)
         if plan is None:
             return
         best.append(exactly_timed(half, plan))
@@ -76,7 +76,7 @@ def regime_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     begins = sorted({grid.ready_epoch(start) for start in steps})
     for begin, end in zip(begins, [*begins[1:], NEVER], strict=True):
         part = replace(goal, target=max(0, goal.target - begin))
-        plan = _best(steady(instance, begin), part, goal)
+        plan = best_plan(steady(instance, begin), part, goal)
         if plan is not None and begin + plan.finish <= end:
             rows = plan.rows.copy()
             rows[:, 2] += begin
@@ -84,7 +84,7 @@ def regime_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
             return
 
 
-def _best(instance: Instance, part: Goal, whole: Goal) -> Plan | None:
+def best_plan(instance: Instance, part: Goal, whole: Goal) -> Plan | None:
     """Return the best plan of a simpler instance; its work counts for the whole."""
     from teccl.construct.constructions import construct
 

@@ -23,10 +23,13 @@ from teccl.construct.params import NEVER
 from teccl.construct.plan import Plan
 from teccl.construct.restricted import rigid_plans
 from teccl.construct.reversal import can_reverse, reducing_switches
+from teccl.construct.rigid_trees import may_be_rigid, rigid_tree_plans
 from teccl.construct.ring_order import cluster_ring_plans, widest_ring_plans
 from teccl.construct.route_first import routed_plans, routing_work, separate_plans
 from teccl.construct.sums import composed_plans, in_network_plans, reduction_plans
+from teccl.construct.tenants_apart import apart_plans, apart_work, favoured_plan, shares_fabric
 from teccl.demand import Collective
+from teccl.demand.tenants import MAKESPAN_PART
 from teccl.problem import ChunkTable, Problem
 
 
@@ -40,7 +43,7 @@ class Construction(NamedTuple):
 
 
 def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
-    """Yield plans for an instance, each better than the ones before, or as good for tenants.
+    """Yield plans for an instance, each better than the ones before, or about as good for tenants.
 
     Where rates change, those whose times hold are compared with each other, others apart.
     Every construction that serves may have two runs, if the gap is worth them, or an equal share of
@@ -69,9 +72,13 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
             for plan in construction.plans(instance, part):
                 best[name] = min(best[name], plan.finish)
                 holds = plan.exact or not is_estimated
-                if plan.finish < earliest[holds] or (tied and plan.finish == earliest[holds]):
-                    earliest[holds] = plan.finish
+                before = earliest[holds]
+                if plan.finish < before or (tied and is_about(plan.finish, before)):
+                    earliest[holds] = min(before, plan.finish)
                     yield plan
+                    favoured = favoured_plan(instance, plan) if tied else None
+                    if favoured is not None and is_about(favoured.finish, earliest[holds]):
+                        yield favoured
                 if earliest[True] <= goal.target and not tied:
                     return
         finally:
@@ -82,6 +89,11 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
     # Estimates tell nothing about who will be ahead.
     for name, finish in best.items() if not is_estimated else ():
         goal.finishes.setdefault(name, []).append(finish)
+
+
+def is_about(finish: int, best: int) -> bool:
+    """Whether a plan of several tenants ends late by so little that the tenants' finishes count."""
+    return (finish - best) * MAKESPAN_PART <= best
 
 
 def _inserts(instance: Instance) -> bool:
@@ -178,8 +190,10 @@ CONSTRUCTIONS = [
     Construction("cluster trees", _spans_trees, cluster_tree_work, cluster_tree_plans),
     Construction("route first", _is_free, routing_work, routed_plans),
     Construction("separate copies", _lacks_copies, routing_work, separate_plans),
+    Construction("rigid trees", may_be_rigid, routing_work, rigid_tree_plans),
     Construction("insertion", _inserts, insertion_work, inserted_plans),
     Construction("no waiting", _limits_buffers, routing_work, rigid_plans),
+    Construction("tenants apart", shares_fabric, apart_work, apart_plans),
     Construction("halves in turn", allreduces_in_turn, _in_turn_work, in_turn_plans),
     Construction("between changes", _changes_on_grid, _steady_work, regime_plans),
 ]

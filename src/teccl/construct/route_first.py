@@ -117,11 +117,18 @@ def separate_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
 def listed_plans(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
     """Schedule a plan's tasks by several keys, serially and by lists, and justify."""
     tasks = tasks_of_plan(instance, plan)
-    order = precedence(instance, tasks)
-    work, best = listing_work(len(tasks), len(tasks.hop_link) / max(1, len(tasks))), NEVER
-    serial = bool(instance.slots.max() == 1)
     # Tasks are timed for their chunks' own sizes, but not for rates that change.
     exact = instance.grid is None and not instance.problem.topology.has_profiles
+    for start, finish in listed_starts(instance, tasks, precedence(instance, tasks), goal):
+        yield replace(with_starts(plan, start, finish), exact=exact)
+
+
+def listed_starts(
+    instance: Instance, tasks: Tasks, order: Precedence, goal: Goal
+) -> Iterator[tuple[IntArray, int]]:
+    """Yield starts of tasks and when all is over, each better than the ones before."""
+    work, best = listing_work(len(tasks), len(tasks.hop_link) / max(1, len(tasks))), NEVER
+    serial = bool(instance.slots.max() == 1)
     for key, weight in _keys(instance, tasks, order):
         if not goal.is_worth(best, work):
             return
@@ -130,7 +137,7 @@ def listed_plans(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
             finish = finish_time(tasks, start)
             if finish < best:
                 best = finish
-                yield replace(with_starts(plan, start, finish), exact=exact)
+                yield start, finish
             if finish <= goal.target:
                 return
 

@@ -13,6 +13,11 @@ from teccl.units import Quantity, parse_duration, parse_size
 MAX_CHUNKS = 20_000_000
 
 
+# Of schedules whose makespans are within this part of the best, the least sum of priorities times
+# finishes wins.
+MAKESPAN_PART = 100
+
+
 class ExplicitChunk(NamedTuple):
     """One piece of data in an explicit demand: who holds it and who wants it, by rank.
 

@@ -7,6 +7,7 @@ from operator import itemgetter
 
 from teccl.construct.params import CHUNK_TOLERANCE
 from teccl.construct.plan import Plan
+from teccl.demand.tenants import MAKESPAN_PART
 from teccl.result import Attempt
 from teccl.schedule import Schedule
 from teccl.timegrid import TimeGrid
@@ -40,14 +41,18 @@ class Candidate:
         return int(self.schedule.grid.epoch * self.epochs * PICOSECONDS)
 
     @property
-    def merit(self) -> tuple[int, int, Fraction, Fraction]:
-        """What is to be small: the length, the makespan, the tenants' finishes, the bytes sent."""
+    def weighted(self) -> Fraction:
+        """Sum of the tenants' finishes times their priorities."""
         tenants = self.schedule.problem.demand.tenants
-        weighted = sum(
+        return sum(
             (t.priority * finish for t, finish in zip(tenants, self.tenant_finish_ps, strict=True)),
             Fraction(0),
         )
-        return self.length, self.finish_ps, weighted, self.schedule.bytes_on_wire
+
+    @property
+    def merit(self) -> tuple[int, int, Fraction, Fraction]:
+        """What is to be small: the length, the makespan, the tenants' finishes, the bytes sent."""
+        return self.length, self.finish_ps, self.weighted, self.schedule.bytes_on_wire
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,10 +63,14 @@ class Incumbents:
     ----------
     tolerance
         Part of the least length by which one with fewer chunks may be longer.
+    favoured
+        Of several tenants' schedules that are about as short, the one with the least sum of
+        priorities times finishes.
     """
 
     tolerance: float = 1 / CHUNK_TOLERANCE
     by_chunks: dict[tuple[bool, int], Candidate] = field(default_factory=dict)
+    favoured: Candidate | None = None
 
     def __bool__(self) -> bool:
         return bool(self.by_chunks)
@@ -78,12 +87,22 @@ class Incumbents:
     def add(self, candidate: Candidate) -> bool:
         """Keep a candidate if it is the best with its number of chunks; say whether it is."""
         problem = candidate.schedule.problem
+        if len(problem.demand.tenants) > 1:
+            self._favour(candidate)
         cut = problem.whole_buffer, problem.num_chunks
         known = self.by_chunks.get(cut)
         if known is not None and known.merit <= candidate.merit:
             return False
         self.by_chunks[cut] = candidate
         return True
+
+    def _favour(self, candidate: Candidate) -> None:
+        """Remember a schedule of several tenants if it serves the important ones sooner."""
+        known = [*self.by_chunks.values(), candidate]
+        known += [] if self.favoured is None else [self.favoured]
+        least = min(x.length for x in known)
+        good = [x for x in known if (x.length - least) * MAKESPAN_PART <= least]
+        self.favoured = min(good, key=lambda x: (x.weighted, x.merit))
 
     @property
     def fastest(self) -> int:
@@ -93,8 +112,8 @@ class Incumbents:
     @property
     def best(self) -> Candidate | None:
         """The candidate to hand out: few chunks, and about as good as any."""
-        if not self.by_chunks:
-            return None
+        if not self.by_chunks or self.favoured is not None:
+            return self.favoured
         most = self.fastest * (1 + self.tolerance)
         good = [x for x in self.by_chunks.values() if x.length <= most]
         return min(good, key=lambda x: len(x.schedule.problem.chunks))

@@ -352,6 +352,7 @@ def _without_schedule(search: Search, problem: Problem, status: Status, message:
 
 def _finished(search: Search, best: Candidate, stopped: Status) -> Result:
     """Verify the best schedule and report on it."""
+    from teccl.bounds.summary import tenant_bounds
     from teccl.verification import verify
 
     if stopped is not Status.INTERRUPTED:
@@ -370,6 +371,7 @@ def _finished(search: Search, best: Candidate, stopped: Status) -> Result:
         schedule=schedule,
         finish_ps=best.finish_ps,
         tenant_finish_ps=best.tenant_finish_ps,
+        tenant_bound_ps=tenant_bounds(schedule.problem),
         bound=bound,
         given_chunks=search.request.chunks is not None,
         grid=best.grid or schedule.grid,

