@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from teccl.problem import Problem, SwitchMode
+from teccl.keywords import SwitchMode
+from teccl.problem import Problem
 from teccl.topology import Topology
 
 IntArray = npt.NDArray[np.int64]

@@ -8,7 +8,7 @@ import numpy as np
 
 from teccl.construct.instance import Instance
 from teccl.construct.plan import Plan
-from teccl.problem import SwitchMode
+from teccl.keywords import SwitchMode
 
 Way = tuple[int, ...]
 
