@@ -8,9 +8,10 @@ import numpy as np
 from teccl.bounds import Bound, all_bounds
 from teccl.bounds.allreduce import partition_bound
 from teccl.bounds.circuit_rates import at_circuit_rates
-from teccl.bounds.coverage import _Crowd, _evaluate, _port, _Side
+from teccl.bounds.coverage import Side, _Crowd, _evaluate, _port
 from teccl.bounds.cuts import Cut, cut_bound, cut_estimate
 from teccl.bounds.departures import departure_bounds
+from teccl.bounds.joint_coverage import Set, Ways, estimate, evaluate, inflow_of, serves
 from teccl.bounds.lengths import _are_pairs, _length_bound, _Load
 from teccl.bounds.network import Network
 from teccl.bounds.partitions import Partition
@@ -79,7 +80,7 @@ def best_coverage_bound(problem: Problem) -> int:
     """The largest coverage bound in picoseconds, of any GPU and any others."""
     network = _network(problem)
     best = 0
-    for side in (_Side.build(network, inward=inward) for inward in (True, False)):
+    for side in (Side.build(network, inward=inward) for inward in (True, False)):
         pieces = side.pieces(network)
         for node in problem.topology.gpus.tolist():
             port = _port(network, side, node)
@@ -90,6 +91,28 @@ def best_coverage_bound(problem: Problem) -> int:
                         bound = _evaluate(network, crowd, inward=side.inward)
                         best = max(best, bound.value)
     return best
+
+
+def best_joint_bound(problem: Problem) -> int:
+    """The largest joint coverage in picoseconds, of any set of nodes, sources and goals."""
+    network = Network.build(problem, fluid=True)
+    if not serves(network):
+        return 0
+    ways, best = Ways(network), 0
+    for inside in product([False, True], repeat=problem.topology.num_nodes):
+        whole = Set.build(ways, Cut(np.array(inside), str(inside)))
+        for sources in _subsets(whole.sources):
+            for goals in _subsets(whole.goals):
+                found = inflow_of(ways, whole._replace(sources=sources, goals=goals))
+                if found is not None:
+                    best = max(best, evaluate(found, estimate(found)).value)
+    return best
+
+
+def _subsets(nodes: np.ndarray) -> Iterator[np.ndarray]:
+    for count in range(1, len(nodes) + 1):
+        for chosen in combinations(nodes.tolist(), count):
+            yield np.array(chosen)
 
 
 def _labels(count: int, used: int = 0) -> Iterator[tuple[int, ...]]:

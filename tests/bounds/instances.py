@@ -385,6 +385,40 @@ def random_sum(seed: int, gpus: int = 3) -> Problem:
     return _fluid_problem(rng, gpus, demand)
 
 
+def random_leaves(seed: int) -> Problem:
+    """An AllReduce of two groups of two GPUs each, near to each other and far from the others.
+
+    Groups lie around a switch, or their GPUs are joined directly; in every mode and with options.
+    """
+    rng = random.Random(seed)
+    near, far = 1, rng.choice([1, 1, 2])
+    inside, between = rng.choice([1, 1, 2, 3]), rng.choice([1, 1, 2, 3])
+    if rng.random() < 0.7:
+        up = [(gpu, 4 + gpu // 2) for gpu in range(4)]
+        pairs = [*up, *((b, a) for a, b in up), (4, 5), (5, 4)]
+        wires = [
+            Wire(a, b, inside if min(a, b) < 4 else between, near if min(a, b) < 4 else far)
+            for a, b in pairs
+        ]
+        reduces = rng.random() < 0.25
+        switches = [
+            Node(name=f"s{i}", kind=NodeKind.SWITCH, reduce=reduces and rng.random() < 0.7)
+            for i in range(2)
+        ]
+    else:
+        across = rng.sample([(0, 2), (0, 3), (1, 2), (1, 3)], rng.choice([1, 2, 2, 3]))
+        wires = [Wire(a, b, inside, near) for a, b in ((0, 1), (1, 0), (2, 3), (3, 2))]
+        wires += [Wire(*pair, between, far) for a, b in across for pair in ((a, b), (b, a))]
+        switches = []
+    if rng.random() < 0.3:
+        wires[rng.randrange(len(wires))].slow = 4
+    topology = _build([*(Node(name=f"g{i}") for i in range(4)), *switches], wires, rng)
+    tenant = _tenant(rng, "allreduce", list(range(4)), 1)
+    demand = Demand(tenants=(_with_ready(rng, tenant, list(range(4))),))
+    problem = _in_some_mode(rng, topology, demand, 1)
+    return with_profiles(problem, rng) if rng.random() < 0.2 else problem
+
+
 def random_mixture(seed: int, gpus: int = 3) -> Problem:
     """Two tenants, or one with anything, among at most so many GPUs and a relay."""
     rng = random.Random(seed)

@@ -318,8 +318,12 @@ class Attempt:
             choices[column] = [(entry, self.program.column()) for entry in entries]
             if not self.oracle.reduces[hop.src]:
                 self.program.at_most([(choice, 1) for _, choice in choices[column]], 1)
+            most = self._copies(hop)
             for entry, choice in choices[column]:
-                fed[entry].append(choice)
+                # What leaves as often as that has come as often.
+                taken = self.program.column(whole=False, limit=most)
+                self.program.at_most([(column, 1), (choice, most), (taken, -1)], most)
+                fed[entry].append(taken)
         if self.problem.switch is not SwitchMode.COPY:
             for entry, picks in fed.items():
                 self.program.at_most([*((c, 1) for c in picks), (entry, -1)], 0)

@@ -13,6 +13,7 @@ from tests.bounds.clock import Clock
 from tests.bounds.evaluate import (
     best_bound,
     best_coverage_bound,
+    best_joint_bound,
     best_length_bound,
     best_partition_bound,
 )
@@ -21,6 +22,7 @@ from tests.bounds.instances import (
     UNIT,
     random_allreduce,
     random_epoch,
+    random_leaves,
     random_mixture,
     random_problem,
     random_sum,
@@ -178,6 +180,7 @@ def fluid_excess(problem: Problem, seed: int) -> float | None:
     bounds = [
         best_bound(problem).value,
         best_coverage_bound(problem),
+        best_joint_bound(problem),
         best_partition_bound(problem),
         best_length_bound(problem, seed),
     ]
@@ -196,6 +199,34 @@ def check_fluid(problems: dict[int, Problem]) -> None:
 def test_bounds_hold_against_free_partial_sums_on_a_sample():
     """No bound exceeds the optimum of fluid sums among two or three GPUs."""
     check_fluid({seed: random_sum(seed) for seed in range(6)})
+
+
+def leaves_excess(seed: int) -> float | None:
+    """By how much joint coverage exceeds the horizon that an AllReduce of two groups just needs."""
+    problem = random_leaves(seed)
+    soonest = next(b.value for b in all_bounds(problem) if b.kind == "pair")
+    horizon = -(-soonest // UNIT_PS) + random.Random(seed).choice([1, 1, 2, 2, 3])
+    factor = most_by(problem, UNIT, horizon)
+    if not 0 < factor < float("inf"):
+        return None
+    problem = scaled(problem, Fraction(factor) * (1 - Fraction(1, 10**6)))
+    return best_joint_bound(problem) / (horizon * UNIT_PS) - 1
+
+
+@pytest.mark.parametrize("seed", [44, 47, 52])
+def test_joint_coverage_holds_among_two_groups_on_a_sample(seed):
+    """What crosses between groups of GPUs is not bounded beyond the optimum of free sums."""
+    excess = leaves_excess(seed)
+    assert excess is not None
+    assert excess <= 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(8))
+def test_joint_coverage_holds_among_two_groups(number):
+    """What crosses between groups of GPUs is not bounded beyond the optimum of free sums."""
+    excess = {seed: leaves_excess(seed) for seed in batch(number)}
+    assert {seed: value for seed, value in excess.items() if value is not None and value > 0} == {}
 
 
 def test_bounds_hold_against_fluid_tenants_on_a_sample():

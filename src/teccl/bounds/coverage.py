@@ -115,7 +115,7 @@ def coverage_bounds(network: Network) -> list[Bound]:
     if not network.fluid or not network.classes.reduce.any() or not network.rate:
         return []
     bounds = []
-    for side in (_Side.build(network, inward=True), _Side.build(network, inward=False)):
+    for side in (Side.build(network, inward=True), Side.build(network, inward=False)):
         pieces = side.pieces(network)
         for kind in (None,) if pieces is None else (None, pieces):
             crowds = _crowds(network, side, kind)
@@ -126,7 +126,7 @@ def coverage_bounds(network: Network) -> list[Bound]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Side:
+class Side:
     """Inputs or outputs of all GPUs; for outputs time and links are turned round.
 
     Parameters
@@ -148,7 +148,8 @@ class _Side:
     is_place: Mask
 
     @staticmethod
-    def build(network: Network, *, inward: bool) -> "_Side":
+    def build(network: Network, *, inward: bool) -> "Side":
+        """Collect the inputs, or the outputs, of a network."""
         problem, topology = network.problem, network.problem.topology
         near, far = topology.link_dst, topology.link_src
         able = np.array([node.reduce for node in topology.nodes])
@@ -159,7 +160,7 @@ class _Side:
         if inward:
             # Circuits begin to use a later link before the data has come to its switch.
             distance = np.where(topology.is_switch, network.approach, distance).T
-        return _Side(
+        return Side(
             inward=inward,
             near=near,
             far=far,
@@ -180,7 +181,7 @@ class _Side:
         return pieces_of(network, self.near, self.far, self.is_place, ranks)
 
 
-def _crowds(network: Network, side: _Side, pieces: Pieces | None) -> Iterator[_Crowd]:
+def _crowds(network: Network, side: Side, pieces: Pieces | None) -> Iterator[_Crowd]:
     """Estimate the bound of each port worth a look, as far as the work goes."""
     work = MOST_WORK
     for node in representatives(network):
@@ -205,7 +206,7 @@ def _crowds(network: Network, side: _Side, pieces: Pieces | None) -> Iterator[_C
                 yield _Crowd(rooms.least_time(*windows, need), port, chosen)
 
 
-def _port(network: Network, side: _Side, node: int) -> _Port | None:
+def _port(network: Network, side: Side, node: int) -> _Port | None:
     """Collect who must get through the port of a GPU, and when; None where nobody must."""
     partners = _partners(network, node, inward=side.inward)
     links = np.flatnonzero(side.near == node)
@@ -216,7 +217,7 @@ def _port(network: Network, side: _Side, node: int) -> _Port | None:
     gates, ends = network.gates(links), np.unique(side.far[links])
     # Ways that pass nothing but switches before the far end of an input.
     passing = network.problem.topology.is_switch[side.near]
-    leads = _least_ways(side, network.onward, ends, passing)
+    leads = least_ways(side, network.onward, ends, passing)
     lead = dict(zip(ends.tolist(), leads, strict=True))
     places = {end: side.places(node, end, row) for end, row in lead.items()}
     used = np.unique(np.concatenate(list(places.values())))
@@ -266,7 +267,7 @@ def _partners(network: Network, node: int, *, inward: bool) -> dict[int, _Partne
     return found
 
 
-def _without(network: Network, side: _Side, node: int, places: IntArray) -> IntArray:
+def _without(network: Network, side: Side, node: int, places: IntArray) -> IntArray:
     """Distances between places (rows) and all nodes on ways that do not touch a node."""
     ways = side.distance[places].copy()
     through = side.distance[node] + side.distance[places, node][:, None]
@@ -275,11 +276,11 @@ def _without(network: Network, side: _Side, node: int, places: IntArray) -> IntA
     again = np.flatnonzero(passes.any(axis=1) & ~network.problem.topology.is_switch[places])
     if len(again):
         apart = (side.near != node) & (side.far != node)
-        ways[again] = _least_ways(side, network.step, places[again], apart)
+        ways[again] = least_ways(side, network.step, places[again], apart)
     return ways
 
 
-def _least_ways(side: _Side, step: IntArray, places: IntArray, allowed: Mask) -> IntArray:
+def least_ways(side: Side, step: IntArray, places: IntArray, allowed: Mask) -> IntArray:
     """Bellman and Ford's distances to places, all at once, over the links that are allowed."""
     kept = np.flatnonzero(allowed)
     kept = kept[np.argsort(side.far[kept], kind="stable")]

@@ -13,6 +13,7 @@ from teccl.bounds.circuit_rates import at_circuit_rates
 from teccl.bounds.coverage import coverage_bounds
 from teccl.bounds.cuts import Estimate, cut_bound, cut_estimate
 from teccl.bounds.departures import departure_bounds
+from teccl.bounds.joint_coverage import joint_bounds
 from teccl.bounds.lengths import length_bounds
 from teccl.bounds.model import Bound
 from teccl.bounds.network import Network
@@ -163,6 +164,9 @@ FAMILIES: dict[str, Callable[[Evidence], Iterable[Bound]]] = {
     "quickest": _moving_cuts,
     "lengths": lambda evidence: length_bounds(evidence.network, narrow=evidence.narrow),
     "coverage": lambda evidence: coverage_bounds(evidence.network),
+    "joint coverage": lambda evidence: joint_bounds(
+        evidence.network, [estimate.cut for estimate in evidence.cuts]
+    ),
     "alone": _alone,
 }
 
