@@ -10,10 +10,9 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 
-from teccl._arrays import ints
 from teccl._files import shown
 from teccl.errors import TopologyError
-from teccl.orbit.lattice import Lattice, Moduli
+from teccl.orbit.lattice import Moduli
 from teccl.topology.graph import MAX_NAME
 
 _PLACE = re.compile(r"\{(n|\d(?:\.\d)*)(?:\*(\d{1,9}))?(?:\+(\d{1,9}))?\}")
@@ -29,7 +28,9 @@ def fill_name(name: str, moduli: Moduli, place: int) -> str:
     >>> fill_name("c{0}/gpu{n*2+1}", (3, 2), 3)
     'c1/gpu7'
     """
-    digits = Lattice(moduli).digits(ints([place]))[:, 0].tolist()
+    digits, rest = [0] * len(moduli), place
+    for axis in reversed(range(len(moduli))):
+        rest, digits[axis] = divmod(rest, moduli[axis])
 
     def filled(found: re.Match[str]) -> str:
         number = place if found[1] == "n" else 0
