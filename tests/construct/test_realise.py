@@ -1,14 +1,18 @@
 """From plans to schedules: what fits the grid is placed anew in physical time."""
 
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.construct.small import SWITCHED_PAIR, best_plan, make_instance, verified
 
+import teccl
 from teccl.demand.demand_files import demand_from_dict
 from teccl.problem import SwitchMode, Transit
 from teccl.replay import simulate
+from teccl.topology import Topology
 
 MODES: list[dict[str, Any]] = [
     {},
@@ -102,3 +106,17 @@ def test_joined_passages_are_trees(transit: Transit) -> None:
     """Where several ways lead to a switch, one passage enters it once."""
     made = make_instance("dragonfly", "broadcast", transit=transit)
     verified(made, best_plan(made, level="quick"))
+
+
+def test_copies_that_travel_apart_wait_for_their_own_arrival() -> None:
+    """Where rates change and nobody copies, a relay passes each copy on when that has come."""
+    line = Topology.parse("line:gpus=4,alpha=0,bandwidth=10GB/s")
+    falling = ((Fraction(3, 10**6), Fraction(33 * 10**8)),)
+    links = tuple(
+        replace(link, bandwidth=Fraction(33 * 10**8))
+        if 0 in (link.src, link.dst)
+        else replace(link, profile=falling if 3 in (link.src, link.dst) else ())
+        for link in line.links
+    )
+    result = teccl.solve(replace(line, links=links), "allgather", size="1KB", copy=False)
+    assert teccl.verify(result.schedule) == ()

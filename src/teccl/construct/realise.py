@@ -147,6 +147,9 @@ def _booked(instance: Instance, plan: Plan, method: str) -> Schedule:
 
     tasks, booking = tasks_of_plan(instance, plan), Booking(instance.problem)
     epochs: list[int] = []
+    # What feeds a task where copies travel apart; elsewhere any copy serves, as the booking knows.
+    fed = [-1] * len(tasks) if tasks.feeder is None else tasks.feeder.tolist()
+    arrival: dict[int, int] = {}
     for body in _bodies(tasks, plan):
         hops = [slice(tasks.hop_start[t], tasks.hop_start[t + 1]) for t in body]
         for t, own in zip(body, hops, strict=True):
@@ -154,7 +157,8 @@ def _booked(instance: Instance, plan: Plan, method: str) -> Schedule:
         links = tuple(link for own in hops for link in tasks.hop_link[own].tolist())
         chunk = int(tasks.chunk[body[0]])
         if plan.path is None:
-            booking.carry(chunk, links, reduce=bool(tasks.reduce[body[0]]))
+            earliest, reduce = arrival.get(fed[body[0]]), bool(tasks.reduce[body[0]])
+            arrival[body[0]] = booking.carry(chunk, links, earliest=earliest, reduce=reduce)
         else:
             booking.carry_whole(chunk, links)
     sends = booking.sends()

@@ -25,6 +25,11 @@ def solved(topology, demand, **options):
     return result
 
 
+def test_what_is_where_it_is_wanted_takes_no_part():
+    """A chunk whose only destination is its source needs no rates."""
+    assert solved(network([(0, 1)]), chunks(([1], [1]))).num_sends == 0
+
+
 @pytest.mark.parametrize(("count", "epochs"), [(1, 3), (3, 8), (8, 22)])
 def test_alltoall_on_a_dgx1_meets_the_cut_between_its_quads(count, epochs):
     """16 c chunks cross at 6 per epoch, so 16 c / 6 epochs are needed, and rates reach that."""

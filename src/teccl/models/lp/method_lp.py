@@ -125,6 +125,8 @@ def _offer_splits(search: Search, grid: TimeGrid, trial: Trial, *, epochs: int) 
         split = journeys(network, parcels, parts)
         schedule = schedule_journeys(split, target_ps=target_ps)
         finish_ps = search.offer(schedule, epochs=epochs, grid=grid)
+        if not len(schedule):
+            return
         late = finish_ps - target_ps
         search.report(
             "lp",
