@@ -143,9 +143,9 @@ def broken_and_found(schedule: Schedule, seed: int, mutation) -> bool:
 def test_mutations_are_found(collective, mutation):
     """Ranks that differ in one round, place or order do not pass."""
     schedule = solved("mesh:dims=2x3", collective, chunks=2)
-    found = [broken_and_found(schedule, seed, mutation) for seed in range(3)]
+    found = broken_and_found(schedule, 0, mutation)
     sums = collective in ("allreduce", "reducescatter")
-    assert all(found) or (mutation is doubled_sum and not sums)
+    assert found or (mutation is doubled_sum and not sums)
 
 
 @pytest.mark.slow

@@ -59,19 +59,27 @@ def test_run_of_every_collective(here, collective):
 
 
 @needs_torch()
-@pytest.mark.parametrize("collective", ["alltoall", "broadcast"])
-def test_run_of_a_group_beside_ranks_that_take_no_part(here, collective):
+@pytest.mark.parametrize(
+    ("collective", "ranks"),
+    [
+        ("alltoall", 3),
+        *(
+            pytest.param(collective, ranks, marks=pytest.mark.slow)
+            for collective, ranks in (("alltoall", 2), ("broadcast", 2), ("broadcast", 3))
+        ),
+    ],
+)
+def test_run_of_a_group_beside_ranks_that_take_no_part(here, collective, ranks):
     """All ranks of the topology are started, and only some of them are members."""
     demand = Demand.collective(collective, size=1001, ranks=(0, 2))
     topology = "fully-connected:gpus=3"
     teccl.solve(topology, demand=demand, effort="quick").schedule.save("schedule.json")
-    for ranks in (2, 3):
-        outcome = run(
-            *("run", "schedule.json", *TORCH, "--ranks", ranks, "--repeat", 2, "--check", "--json")
-        )
-        assert (outcome.code, outcome.err) == (0, "")
-        document = json.loads(outcome.out)
-        assert (document["ranks"], document["wrong"], document["differs"]) == (ranks, 0, 0)
+    outcome = run(
+        *("run", "schedule.json", *TORCH, "--ranks", ranks, "--repeat", 2, "--check", "--json")
+    )
+    assert (outcome.code, outcome.err) == (0, "")
+    document = json.loads(outcome.out)
+    assert (document["ranks"], document["wrong"], document["differs"]) == (ranks, 0, 0)
 
 
 def ranks_of(supervisor: int) -> list[int]:
@@ -93,7 +101,14 @@ def until(condition) -> None:
 
 
 @needs_torch()
-@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "sign",
+    [
+        signal.SIGKILL,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),
+        pytest.param(signal.SIGINT, marks=pytest.mark.slow),
+    ],
+)
 def test_ranks_do_not_outlive_the_command(here, sign):
     """However the command ends, its ranks end too and no temporary folder stays."""
     solved("ring:gpus=2", "allreduce").save("schedule.json")

@@ -150,12 +150,11 @@ def assert_round_trip(schedule, target, tmp_path, **options):
 @pytest.mark.parametrize("target", ["msccl", "rccl"])
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_round_trip(collective, target, in_place, tmp_path):
-    """Export, import and replay give the same time, on a ring and on a DGX-1."""
+    """Export, import and replay give the same time, on a ring or on a DGX-1."""
+    schedule = solved("dgx1" if in_place else "ring:gpus=4", collective, max_chunks=8)
     if collective == "alltoall" and in_place:
         in_place = None
-    for topology in ("ring:gpus=4", "dgx1"):
-        schedule = solved(topology, collective, max_chunks=8)
-        assert_round_trip(schedule, target, tmp_path, in_place=in_place)
+    assert_round_trip(schedule, target, tmp_path, in_place=in_place)
 
 
 def test_the_order_of_channels_comes_back(tmp_path):
