@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from teccl.exchange.network import Network
+from teccl.exchange.passage_network import PassageNetwork
 
 
 class Paces(NamedTuple):
@@ -20,7 +20,7 @@ class Paces(NamedTuple):
     per_byte: np.ndarray
 
     @staticmethod
-    def of(network: Network) -> "Paces":
+    def of(network: PassageNetwork) -> "Paces":
         """Look at the route of least latency of each pair."""
         topology, choices, fabric = network.topology, network.choices, network.fabric
         gpus = topology.num_gpus

@@ -17,7 +17,7 @@ import teccl
 from teccl.bounds import summarise
 from teccl.demand import Demand
 from teccl.exchange.attempts import Attempts
-from teccl.exchange.pieces import FIRST
+from teccl.exchange.cutting import FIRST
 
 ONE_TIER = ("star:gpus={}", "dgx-h100", "fully-connected:gpus={}")
 TWO_TIERS = ("dgx-h100:chassis={}", "dgx-a100:chassis={}", "mi300x:chassis={}")

@@ -20,7 +20,7 @@ import teccl
 from teccl.bounds import summarise
 from teccl.demand import Demand
 from teccl.exchange.attempts import Attempts
-from teccl.exchange.pieces import FIRST
+from teccl.exchange.cutting import FIRST
 from teccl.moe import Traffic, read_routing
 from teccl.moe.demands import nodes_of
 

@@ -23,9 +23,9 @@ NAMED_AFTER_ENTRIES = (
 )
 # The pipeline in small, module by module: `orbit/schedule.py` is to orbits what `schedule` is.
 MIRRORS = ("orbit",)
-# What engines of construction, exchange and bounds still share; names leave this list, none comes.
-SHARED_MODULES = {"booking", "jobs", "network", "pieces", "report"}
-SHARED_CLASSES = {"Baseline", "Construction", "Delivery", "Jobs", "Network"}
+# What tables of compiled code still share with others; names leave this list, none comes.
+SHARED_MODULES: set[str] = set()
+SHARED_CLASSES = {"Jobs", "Network"}
 # Lines of this many make a repeat that one function should serve.
 LONGEST_REPEAT = 11
 

@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 # Public names and the module each lives in. They load on first use, so that `import teccl`
 # and `teccl --help` stay fast.
 _PUBLIC = {
-    "BoundReport": "teccl.bounds.report",
+    "BoundReport": "teccl.bounds.bound_report",
     "Collective": "teccl.demand",
     "Demand": "teccl.demand",
     "Tenant": "teccl.demand",
@@ -70,7 +70,7 @@ _moved.install()
 __all__ = ["__version__", *_PUBLIC]  # noqa: PLE0604, all of them are strings
 
 if TYPE_CHECKING:
-    from teccl.bounds.report import BoundReport as BoundReport
+    from teccl.bounds.bound_report import BoundReport as BoundReport
     from teccl.demand import Collective as Collective
     from teccl.demand import Demand as Demand
     from teccl.demand import Tenant as Tenant

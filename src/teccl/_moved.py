@@ -8,6 +8,7 @@ from types import ModuleType
 
 # Old names of modules with public names, and where these are now.
 MOVED = {
+    "teccl.bounds.report": "teccl.bounds.bound_report",
     "teccl.exporters": "teccl.formats.writing",
     "teccl.exporters.topologies": "teccl.formats.writing",
     "teccl.importers": "teccl.formats.reading",

@@ -12,7 +12,7 @@ from tests.cli.helpers import assert_refused, run
 
 import teccl
 from teccl.bounds import summarise
-from teccl.bounds.report import Scope, report
+from teccl.bounds.bound_report import Scope, report
 from teccl.cli import bound
 from teccl.demand import Demand
 from teccl.problem import Problem

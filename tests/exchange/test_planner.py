@@ -9,9 +9,9 @@ import teccl
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.errors import DemandError, MethodError
 from teccl.exchange.attempts import Attempts
-from teccl.exchange.booking import book_all
-from teccl.exchange.network import Network
-from teccl.exchange.pieces import FIRST
+from teccl.exchange.cutting import FIRST
+from teccl.exchange.laying import book_all
+from teccl.exchange.passage_network import PassageNetwork
 from teccl.exchange.tables import Fabric, Legs
 from teccl.verification import verify
 
@@ -235,7 +235,7 @@ def test_rates_that_change_are_refused() -> None:
     topology = teccl.Topology.parse("ring:gpus=3")
     link = replace(topology.links[0], profile=((Fraction(1), Fraction(10**9)),))
     with pytest.raises(MethodError, match="change over time"):
-        Network.of(replace(topology, links=(link, *topology.links[1:])))
+        PassageNetwork.of(replace(topology, links=(link, *topology.links[1:])))
 
 
 def test_depths_of_legs_by_hand() -> None:

@@ -26,7 +26,7 @@ from teccl.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from teccl.bounds.report import BoundReport, Scope
+    from teccl.bounds.bound_report import BoundReport, Scope
 
 # Bounds of one scope that a person still reads; --json has all of them.
 MAX_ROWS = 12
@@ -105,7 +105,7 @@ def _figures(found: "BoundReport") -> list[tuple[str, object]]:
 
 def _table(found: "BoundReport", scope: "Scope") -> str:
     """Lay out the bounds of one scope, the winner of all marked."""
-    from teccl.bounds.report import Scope
+    from teccl.bounds.bound_report import Scope
     from teccl.cli.output import table
     from teccl.units import display_time
 

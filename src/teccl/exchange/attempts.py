@@ -3,7 +3,7 @@
 import numpy as np
 
 from teccl.exchange.drafts import Draft
-from teccl.exchange.jobs import Jobs
+from teccl.exchange.orders import ExchangeJobs
 from teccl.exchange.tables import Care, IntArray, Legs
 from teccl.schedule.ordering import order_by
 
@@ -30,7 +30,7 @@ class Attempts:
         Legs booked so far, each time counted.
     """
 
-    def __init__(self, jobs: Jobs, random: np.random.Generator, care: Care) -> None:
+    def __init__(self, jobs: ExchangeJobs, random: np.random.Generator, care: Care) -> None:
         self.jobs = jobs
         self.random = random
         self.legs, self.load = jobs.balanced(care)
@@ -91,7 +91,7 @@ class Attempts:
     def _book(
         self, legs: Legs, order: IntArray, *, mirrored: bool = False, limit: int = _NEVER
     ) -> Draft:
-        from teccl.exchange.booking import book_all
+        from teccl.exchange.laying import book_all
 
         begin = np.zeros(len(order), dtype=np.int64)
         network = self.jobs.network
@@ -110,7 +110,7 @@ class Attempts:
 
     def _justified(self, draft: Draft, *, rounds: int) -> Draft:
         """Book from the end backwards, last first, and again forwards; while that is better."""
-        from teccl.exchange.booking import lengths_of
+        from teccl.exchange.laying import lengths_of
 
         length = lengths_of(self.jobs.network.fabric, draft.legs, self.jobs.hold)
         best = last = draft

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from teccl.exchange.jobs import Jobs
+from teccl.exchange.orders import ExchangeJobs
 from teccl.exchange.tables import IntArray, Legs
 from teccl.schedule import Schedule, send_array
 
@@ -11,14 +11,14 @@ from teccl.schedule import Schedule, send_array
 class Draft:
     """When every leg of every chunk begins, on the turned network in mirrored time for sums."""
 
-    jobs: Jobs
+    jobs: ExchangeJobs
     legs: Legs
     begin: IntArray
     finish: int
 
     def schedule(self) -> Schedule:
         """Write out every hop."""
-        from teccl.exchange.booking import hops_of
+        from teccl.exchange.laying import hops_of
 
         jobs = self.jobs
         hops = hops_of(jobs.network.fabric, self.legs, jobs.hold, self.begin)

@@ -9,10 +9,7 @@ import numpy as np
 from teccl.demand import Demand
 from teccl.errors import MethodError
 from teccl.exchange.attempts import Attempts
-from teccl.exchange.drafts import Draft
-from teccl.exchange.jobs import Jobs, refusal
-from teccl.exchange.network import Network
-from teccl.exchange.pieces import (
+from teccl.exchange.cutting import (
     FINER,
     block_sizes,
     first_chunks,
@@ -22,6 +19,9 @@ from teccl.exchange.pieces import (
     quick,
     thorough,
 )
+from teccl.exchange.drafts import Draft
+from teccl.exchange.orders import ExchangeJobs, refusal
+from teccl.exchange.passage_network import PassageNetwork
 from teccl.problem import Problem
 from teccl.schedule import Schedule
 from teccl.topology import Topology
@@ -65,7 +65,7 @@ class Planner:
     def __init__(self, topology: "str | Path | Topology", *, seed: int = 0) -> None:
         self.topology = Topology.parse(topology)
         self.seed = _whole(seed, "seed")
-        self._networks: dict[bool, Network] = {}
+        self._networks: dict[bool, PassageNetwork] = {}
 
     def __repr__(self) -> str:
         return f"Planner({self.topology!r})"
@@ -96,20 +96,20 @@ class Planner:
         """Yield verified schedules, each faster than the one before, while work is left."""
         return map(_verified, self._drafts(_demand(demand), _whole(work, "work")))
 
-    def network(self, *, turned: bool = False) -> Network:
+    def network(self, *, turned: bool = False) -> PassageNetwork:
         """Return what is kept of the topology, or of the one with all links turned round."""
         if turned not in self._networks:
             topology = self.topology.transposed() if turned else self.topology
-            self._networks[turned] = Network.of(topology)
+            self._networks[turned] = PassageNetwork.of(topology)
         return self._networks[turned]
 
-    def jobs(self, demand: Demand, num_chunks: int) -> Jobs:
+    def jobs(self, demand: Demand, num_chunks: int) -> ExchangeJobs:
         """Cut a demand and look at it on the network."""
         problem = Problem(topology=self.topology, demand=demand, num_chunks=num_chunks)
         reason = refusal(problem)
         if reason is not None:
             raise MethodError(f"{reason}; use teccl.solve")
-        return Jobs.of(self.network(turned=problem.has_reductions), problem)
+        return ExchangeJobs.of(self.network(turned=problem.has_reductions), problem)
 
     def _drafts(self, demand: Demand, work: int) -> Iterator[Draft]:
         """Yield better and better drafts: one quickly, then one of finer chunks, then others."""

@@ -10,7 +10,7 @@ import numpy as np
 from teccl.demand import Demand
 from teccl.errors import DemandError
 from teccl.exchange import Planner
-from teccl.exchange.network import Network
+from teccl.exchange.passage_network import PassageNetwork
 from teccl.placement.groups import IN_ORDER, Axis, FloatArray, IntArray, members, traffic_of
 from teccl.topology import Topology
 
@@ -53,7 +53,9 @@ class Placement:
 class Costs:
     """What placements cost on a network by the model of loads."""
 
-    def __init__(self, network: Network, matrices: list[IntArray], weights: list[float]) -> None:
+    def __init__(
+        self, network: PassageNetwork, matrices: list[IntArray], weights: list[float]
+    ) -> None:
         ends = [np.nonzero(matrix) for matrix in matrices]
         seconds = np.array([float(1 / rate) for rate in network.topology.rates])
         self.routes, self.distance = _shortest(network, seconds)
@@ -199,7 +201,7 @@ def _joined(blocks: list[list[int]], axis: Axis, distance: FloatArray) -> list[l
     return joined
 
 
-def _shortest(network: Network, seconds: FloatArray) -> tuple[IntArray, FloatArray]:
+def _shortest(network: PassageNetwork, seconds: FloatArray) -> tuple[IntArray, FloatArray]:
     """Return the quickest route between each two GPUs, and its time for a byte."""
     fabric, choices, topology = network.fabric, network.choices, network.topology
     gpus = topology.num_gpus

@@ -13,7 +13,7 @@ from teccl.topology import Topology
 from teccl.units import Quantity
 
 if TYPE_CHECKING:
-    from teccl.bounds.report import BoundReport
+    from teccl.bounds.bound_report import BoundReport
 
 
 def bound(
@@ -63,7 +63,7 @@ def bound(
     >>> report.physical_bound_s, report.chunk_bound_s
     (8e-06, 1.1e-05)
     """
-    from teccl.bounds.report import report
+    from teccl.bounds.bound_report import report
 
     on_grid = grid or epoch is not None or epoch_multiplier is not None
     network = asked.read_topology(topology, without_links, degrade, overhead)

@@ -48,7 +48,7 @@ from teccl.synthesis.request import (
 from teccl.synthesis.search import Search
 from teccl.synthesis.stop import SearchStoppedError
 from teccl.synthesis.strategies import CONSTRUCT, PORTFOLIO
-from teccl.synthesis.strategies.baselines import Baseline
+from teccl.synthesis.strategies.baselines import BaselineStrategy
 from teccl.synthesis.strategies.restart import replay_start
 from teccl.topology import Topology
 from teccl.units import Quantity
@@ -450,5 +450,5 @@ METHODS: dict[str, Method] = {
     "milp": _milp,
     "lp": _lp,
     "astar": _astar,
-    **{name: partial(_portfolio, [Baseline(name)]) for name in BASELINES},
+    **{name: partial(_portfolio, [BaselineStrategy(name)]) for name in BASELINES},
 }

@@ -18,7 +18,7 @@ from teccl.schedule.sends import SendArray
 COLLECTIVES = tuple(Collective)
 
 
-class Delivery(NamedTuple):
+class Shipment(NamedTuple):
     """One chunk on its way from a node that has it to one that wants it."""
 
     chunk: int
@@ -122,11 +122,11 @@ def _tree(
     return [(depths[node], leg) for node, leg in legs.items()]
 
 
-def _deliveries(problem: Problem, router: Router) -> list[Delivery]:
+def _deliveries(problem: Problem, router: Router) -> list[Shipment]:
     """Return what goes where: urgent tenants first, then pieces in turn, then the longest ways."""
     num_nodes = problem.topology.num_nodes
 
-    def order(delivery: Delivery) -> tuple[float, ...]:
+    def order(delivery: Shipment) -> tuple[float, ...]:
         way = router.cost(delivery.source, delivery.destination)
         turn = (delivery.destination - delivery.source) % num_nodes
         return (*_rank(problem, delivery.chunk), -way, turn, delivery.source)
@@ -134,19 +134,19 @@ def _deliveries(problem: Problem, router: Router) -> list[Delivery]:
     return sorted(_unordered_deliveries(problem, router), key=order)
 
 
-def _unordered_deliveries(problem: Problem, router: Router) -> Iterator[Delivery]:
+def _unordered_deliveries(problem: Problem, router: Router) -> Iterator[Shipment]:
     table, ready, roots = problem.chunks, problem.ready_ps(), _Roots(problem)
     for chunk in range(len(table)):
         if table.reduce[chunk]:
             root = roots.of(chunk)
-            yield from (Delivery(chunk, root, node) for node in roots.others(chunk))
+            yield from (Shipment(chunk, root, node) for node in roots.others(chunk))
             continue
         sources = table.sources(chunk).tolist()
         since = ready[table.tenant[chunk]]
         for node in table.destinations(chunk).tolist():
             if node not in sources:
                 nearest = min(sources, key=lambda s: (since[s] + router.cost(s, node), s))
-                yield Delivery(chunk, nearest, node)
+                yield Shipment(chunk, nearest, node)
 
 
 def _rank(problem: Problem, chunk: int) -> tuple[float, int]:

@@ -3,7 +3,7 @@
 from teccl.synthesis.portfolio import Strategy
 from teccl.synthesis.strategies.baselines import Baselines
 from teccl.synthesis.strategies.closing import ExactOffGrid
-from teccl.synthesis.strategies.construction import Construction
+from teccl.synthesis.strategies.construction import ConstructionStrategy
 from teccl.synthesis.strategies.exact import ExactOnGrid
 from teccl.synthesis.strategies.exchange import Exchange
 from teccl.synthesis.strategies.improvement import Improvement
@@ -21,7 +21,7 @@ CONSTRUCT: list[Strategy] = [
     Staged(is_promising=True),
     Exchange(),
     Unicasts(is_promising=True),
-    Construction(),
+    ConstructionStrategy(),
     NarrowCuts(),
     Periods(),
     Unicasts(is_promising=False),
@@ -34,7 +34,7 @@ PORTFOLIO: list[Strategy] = [
     Staged(is_promising=True),
     Exchange(),
     Unicasts(is_promising=True),
-    Construction(),
+    ConstructionStrategy(),
     NarrowCuts(),
     Baselines(),
     Periods(),

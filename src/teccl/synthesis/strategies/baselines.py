@@ -53,7 +53,7 @@ class Baselines:
                 return
 
 
-class Baseline:
+class BaselineStrategy:
     """One baseline that was asked for by name."""
 
     def __init__(self, name: str) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from teccl.construct.plan import Plan
 
 
-class Construction:
+class ConstructionStrategy:
     """Tries one construction for one, two, four ... chunks."""
 
     name = "construct"

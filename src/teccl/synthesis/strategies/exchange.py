@@ -6,9 +6,7 @@ import numpy as np
 
 from teccl.construct.params import BUDGET
 from teccl.exchange.attempts import Attempts
-from teccl.exchange.jobs import Jobs, refusal
-from teccl.exchange.network import Network, search_work
-from teccl.exchange.pieces import (
+from teccl.exchange.cutting import (
     block_sizes,
     first_chunks,
     most_chunks,
@@ -16,6 +14,8 @@ from teccl.exchange.pieces import (
     quick,
     thorough,
 )
+from teccl.exchange.orders import ExchangeJobs, refusal
+from teccl.exchange.passage_network import PassageNetwork, search_work
 from teccl.exchange.planner import load_kernels
 from teccl.exchange.tables import Care
 from teccl.synthesis.features import Features
@@ -50,10 +50,10 @@ class Exchange:
         with search.paused():
             load_kernels()
         search.budget.spend(search_work(request.topology))
-        network = Network.of(request.topology.transposed() if is_sum else request.topology)
+        network = PassageNetwork.of(request.topology.transposed() if is_sum else request.topology)
         random = np.random.default_rng(request.seed)
         for count, care in _stages(search, network):
-            jobs = Jobs.of(network, request.problem(count))
+            jobs = ExchangeJobs.of(network, request.problem(count))
             attempt = Attempts(jobs, random, care)
             best = attempt.quick()
             search.budget.spend(attempt.spent)
@@ -70,7 +70,7 @@ class Exchange:
                 yield
 
 
-def _stages(search: Search, network: Network) -> Iterator[tuple[int, Care]]:
+def _stages(search: Search, network: PassageNetwork) -> Iterator[tuple[int, Care]]:
     """Yield numbers of chunks, and how long to look for ways: few, then as many as are worth it."""
     request = search.request
     if request.chunks is not None:

@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from teccl.construct.instance import concatenated_ranges
 from teccl.errors import DemandError
-from teccl.exchange.network import Network
+from teccl.exchange.passage_network import PassageNetwork
 from teccl.exchange.tables import PARENT, WAY, Care, IntArray, Legs, Wanted
 from teccl.keywords import SwitchMode, Transit
 from teccl.problem import Problem
@@ -20,7 +20,7 @@ WHOLE = 2**32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Jobs:
+class ExchangeJobs:
     """Chunks on a network, of which each starts at one GPU.
 
     A sum is seen in mirrored time, as a copy from the GPU that wants it to all that contribute.
@@ -37,14 +37,14 @@ class Jobs:
         From when each may leave its source.
     """
 
-    network: Network
+    network: PassageNetwork
     problem: Problem
     wanted: Wanted
     hold: IntArray
     ready: IntArray
 
     @staticmethod
-    def of(network: Network, problem: Problem) -> "Jobs":
+    def of(network: PassageNetwork, problem: Problem) -> "ExchangeJobs":
         """List the chunks of a problem on a network, the turned one if it asks for sums."""
         table, rank = problem.chunks, network.rank
         roots, ends = table.source_set, table.destination_set
@@ -60,7 +60,7 @@ class Jobs:
         is_other = who != source[owner]
         owner, who = owner[is_other], who[is_other]
         start = np.searchsorted(owner, np.arange(len(table) + 1))
-        jobs = Jobs(
+        jobs = ExchangeJobs(
             network=network,
             problem=problem,
             wanted=Wanted(source, table.size_index, start.astype(np.int64), who),

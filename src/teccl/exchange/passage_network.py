@@ -1,4 +1,4 @@
-"""Network: what a planner keeps of a topology, its passages and the routes to choose from."""
+"""What a planner keeps of a topology: its passages and the routes to choose from."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,7 +20,7 @@ ROUTES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Network:
+class PassageNetwork:
     """A topology as compiled code sees it.
 
     Parameters
@@ -50,7 +50,7 @@ class Network:
     mean_hops: float
 
     @staticmethod
-    def of(topology: Topology) -> "Network":
+    def of(topology: Topology) -> "PassageNetwork":
         """Find the passages and routes of a topology.
 
         Raises
@@ -80,7 +80,7 @@ class Network:
             np.array(per_byte),
             ROUTES,
         )
-        return Network(
+        return PassageNetwork(
             topology=topology,
             fabric=fabric,
             choices=Choices(

@@ -5,7 +5,7 @@ from fractions import Fraction
 from itertools import chain
 
 from teccl.demand import Demand, Tenant
-from teccl.exchange.network import Network
+from teccl.exchange.passage_network import PassageNetwork
 from teccl.exchange.tables import Care
 from teccl.topology import Topology
 
@@ -37,7 +37,7 @@ def thorough(work: int) -> Care:
     return Care(again=AGAIN * work, patience=PATIENCE * work)
 
 
-def first_chunks(network: Network) -> int:
+def first_chunks(network: PassageNetwork) -> int:
     """Chunks of the first schedule, half as many as ever pay at most."""
     return min(int(FIRST_HOPS / network.mean_hops), most_chunks(network.topology) // 2)
 
