@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from teccl import _moved
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Public names and the module each lives in. They load on first use, so that `import teccl`
 # and `teccl --help` stay fast.

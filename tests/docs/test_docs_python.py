@@ -36,3 +36,17 @@ def test_all_errors_are_public() -> None:
         if isinstance(value, type) and issubclass(value, teccl.TecclError)
     }
     assert errors <= set(teccl.__all__)
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("pyproject.toml", 'version = "{}"'),
+        ("CITATION.cff", "version: {}"),
+        ("CHANGELOG.md", "## [{}]"),
+    ],
+)
+def test_the_version_is_the_same_everywhere(file: str, line: str) -> None:
+    """What is released, cited and described is what the package says."""
+    text = (PAGE.parents[1] / file).read_text(encoding="utf-8")
+    assert f"\n{line.format(teccl.__version__)}" in text
