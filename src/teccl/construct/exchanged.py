@@ -17,7 +17,8 @@ import numpy as np
 
 from teccl.construct.instance import Instance, IntArray
 from teccl.demand import Block, Collective, Demand, ExplicitChunk
-from teccl.problem import Problem, SwitchMode
+from teccl.keywords import SwitchMode
+from teccl.problem import Problem
 from teccl.schedule import Schedule
 from teccl.topology import Node, Topology
 

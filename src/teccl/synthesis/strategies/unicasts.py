@@ -11,7 +11,7 @@ from teccl.synthesis.features import Features
 from teccl.synthesis.portfolio import run_portfolio
 from teccl.synthesis.search import Search
 from teccl.synthesis.stop import SearchStoppedError
-from teccl.synthesis.strategies.construction import Construction
+from teccl.synthesis.strategies.construction import ConstructionStrategy
 from teccl.synthesis.strategies.improvement import Improvement
 
 
@@ -54,7 +54,7 @@ class Unicasts:
             more = [] if self._is_promising else [Improvement()]
             # Whoever asks for the end asks the search itself, too.
             with contextlib.suppress(SearchStoppedError):
-                run_portfolio(side, [Construction(), *more])
+                run_portfolio(side, [ConstructionStrategy(), *more])
             search.budget.spend(left - side.budget.left)
             _offer(search, side)
             yield
