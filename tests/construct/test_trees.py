@@ -113,3 +113,22 @@ def test_out_of_reach_is_no_plan() -> None:
     demand = demand_from_dict({"collective": "allgather", "size": "1KB"})
     made = make_instance({"nodes": 2, "links": [link]}, demand)
     assert laid_plan(made, Tables.build(made), target=1e6) is None
+
+
+def test_tenants_of_different_kinds_share_the_load() -> None:
+    """Trees of sums and paths of an exchange are laid around each other, not each for itself."""
+    both = [
+        {"collective": "allreduce", "size": "16MB"},
+        {"collective": "allgather", "size": "16MB"},
+    ]
+    made = make_instance("dgx1:alpha=0", demand_from_dict({"collectives": both}), num_chunks=8)
+    target = float(summarise(made.problem).physical_ps)
+    assert loads(made, laid(made, target, length_weight=1e-6)).max() < 1.2 * target
+
+
+def test_branches_leave_what_leads_to_a_goal_already() -> None:
+    """A broadcast to some GPUs sends its data once over a way that several of them need."""
+    some = {"collective": "broadcast", "size": "16MB", "ranks": "0-3,5-14"}
+    made = make_instance("hypercube:dimension=4,alpha=0", demand_from_dict(some), num_chunks=8)
+    target = float(summarise(made.problem).physical_ps)
+    assert loads(made, laid(made, target, length_weight=1e-6)).max() < 1.5 * target

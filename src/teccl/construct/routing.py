@@ -104,6 +104,7 @@ def lay_trees(
     in_start,
     in_routes,
     blend,
+    base,
     length_weight,
     target,
     steepness,
@@ -117,7 +118,8 @@ def lay_trees(
     one after another, and lays them again where prices are low. `outward`
     trees lead from the root; inward ones to it. With `paired` every root gets an inward tree
     (side 0) and an outward one (side 1), and the root itself may move among its goal nodes.
-    `blend` one makes every branch a cheapest path, zero the whole tree cheap. Nodes that are no
+    For each set of goals `blend` one makes every branch a cheapest path from what leads to a goal
+    already, zero the whole tree cheap; `base` is the load that others have laid. Nodes that are no
     goal may pass data on where `may_relay` says so. Routes of an outward tree with the same `lead`,
     the link into a switch that copies, hold it once: all but one pay from `own_start` on. Trees of
     later passes are no longer than `stretch` times the longest of the first.
@@ -130,11 +132,13 @@ def lay_trees(
     sides = 2 if paired else 1
     trees = np.full((num, sides, num_nodes), -1, dtype=np.int32)
     roots = root.copy()
-    load = np.zeros(len(slots), dtype=np.float64)
+    load = base.copy()
     hold = np.empty(len(res), dtype=np.float64)
     for i in range(len(res)):
         hold[i] = res_hold[i] / slots[res[i]]
-    price = np.full(len(slots), price_of(0.0, target, steepness))
+    price = np.empty(len(slots))
+    for i in range(len(slots)):
+        price[i] = price_of(load[i], target, steepness)
     # Contributions to a sum stay apart, also where copies join.
     shared = np.full((sides, len(lead)), -1)
     for side in range(sides):
@@ -187,7 +191,7 @@ def lay_trees(
                         price,
                         out_start if away else in_start,
                         out_routes if away else in_routes,
-                        blend,
+                        blend[goal[k]],
                         length_weight if iteration > 0 else 1.0 + length_weight,
                         1.0 if iteration > 0 else 0.0,
                         stretch * longest[side] if iteration > 0 else np.inf,
@@ -253,6 +257,8 @@ def _grow_tree(
     paid = np.zeros(num_nodes, dtype=np.float64)
     far = np.zeros(num_nodes, dtype=np.float64)
     entry = np.full(num_nodes, -1, dtype=np.int64)
+    leads_on = np.zeros(num_nodes, dtype=np.bool_)
+    leads_on[root] = True
     sequence = np.empty(num_nodes, dtype=np.int64)
     count = 0
     left = 0
@@ -297,6 +303,27 @@ def _grow_tree(
         count += 1
         if wanted[u]:
             left -= 1
+            # What leads to a goal is paid for: others branch off it as if it cost nothing.
+            w = u
+            while blend > 0.0 and not leads_on[w]:
+                leads_on[w] = True
+                paid[w] = 0.0
+                for i in range(adjacent_start[w], adjacent_start[w + 1]):
+                    q = adjacent[i]
+                    v = route_dst[q] if outward else route_src[q]
+                    if inside[v] or not (wanted[v] or may_relay[v]):
+                        continue
+                    if far[w] + route_length[q] > farthest:
+                        continue
+                    cost = length_weight * (far[w] + route_length[q])
+                    if load_weight > 0.0:
+                        cost += load_weight * _cost(
+                            res_start[q], res_start[q + 1], res, hold, price
+                        )
+                    if cost < best[v]:
+                        best[v] = cost
+                        entry[v] = q
+                w = route_src[via[w]] if outward else route_dst[via[w]]
         if lead[r] >= 0 and not used[lead[r]]:
             # Others may now join the passage, which costs them less.
             used[lead[r]] = True

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.corridors import Books, corridors_of
-from teccl.construct.instance import Instance, IntArray
+from teccl.construct.instance import Instance, IntArray, concatenated_ranges
 from teccl.construct.multicast import Tables
 from teccl.construct.params import PASSES, PHASE_TOLERANCE, RESERVE, STEEPNESS, TIME_PRICE
 from teccl.construct.passages import leads, may_join, with_passages
@@ -15,6 +15,8 @@ from teccl.construct.paths import laid_paths
 from teccl.construct.plan import Plan, single_rows
 from teccl.problem import Problem
 from teccl.reachability import Reach
+
+FloatArray = npt.NDArray[np.float64]
 
 
 def laid_plan(
@@ -50,16 +52,19 @@ def laid_plan(
     """
     join = join and may_join(instance)
     weights = (length_weight, target, steepness, passes, seed, stretch)
-    parts = []
     kinds = kinds_of(instance.problem)
     if kinds is None:
         return None
-    for kind in kinds:
-        part = _laid(instance, tables, kind, weights, join=join)
+    # Sums with their contributions first: they have fewer ways to go than what is only copied.
+    parts: list[Plan] = []
+    base = np.zeros(instance.num_resources)
+    for kind in reversed(kinds):
+        part = _laid(instance, tables, kind, weights, base, join=join)
         if part is None:
             return None
         parts.append(part)
-    plan = all_parts(parts)
+        base += _loads(instance, part)
+    plan = all_parts(parts[::-1])
     return with_passages(instance, plan) if join else plan
 
 
@@ -143,21 +148,24 @@ def _laid(
     tables: Tables,
     kind: Kind,
     weights: tuple[float, float, float, int, int, float],
+    base: FloatArray,
     *,
     join: bool,
 ) -> Plan | None:
+    """Lay the trees of a kind of chunks beside a load that is there already."""
     from teccl.construct.routing import lay_trees
 
     problem, routes = instance.problem, instance.routes
     if (
         not kind.reduce
+        and not base.any()
         and max(len(problem.chunks.sets[goal]) for goal in np.unique(kind.goal)) == 1
     ):
         return _laid_alone(instance, kind, weights)
     n, goals = problem.topology.num_nodes, _goals(problem)
     may_relay = ~problem.topology.is_switch
     # Where everyone is a goal the whole tree should be cheap; else each branch a cheap path.
-    blend = 0.0 if bool(goals[np.unique(kind.goal)][:, may_relay].all()) else 1.0
+    blend = np.where(goals[:, may_relay].all(axis=1), 0.0, 1.0)
     by_dst = np.argsort(routes.dst, kind="stable")
     trees, _, peak = lay_trees(
         kind.root,
@@ -179,11 +187,20 @@ def _laid(
         np.searchsorted(routes.dst[by_dst], np.arange(n + 1)),
         by_dst,
         blend,
+        base,
         *weights,
     )
     if not np.isfinite(peak):
         return None
     return tree_plan(kind, trees)
+
+
+def _loads(instance: Instance, plan: Plan) -> FloatArray:
+    """Time for which a plan holds each resource, by what that can hold at once."""
+    routes, route = instance.routes, plan.rows[:, 1]
+    entry = concatenated_ranges(routes.res_start[route], routes.res_start[route + 1])
+    held = routes.res_hold[entry] / instance.slots[routes.res[entry]]
+    return np.bincount(routes.res[entry], held, minlength=instance.num_resources).astype(float)
 
 
 def _laid_alone(
