@@ -9,9 +9,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+import _frozen
+
 PACKAGES = ("teccl", "numpy", "scipy", "numba")
-# Where rows are kept beside being printed.
+# Where rows are kept beside being printed, and all of them.
 _KEPT: dict[str, Path | None] = {"file": None}
+_ROWS: list[dict[str, object]] = []
 
 
 def print_machine() -> None:
@@ -24,10 +27,14 @@ def print_machine() -> None:
 
 
 def run_tables(tables: Mapping[str, Callable[[], None]], doc: str) -> None:
-    """Print the tables that the command line names; ``--json FILE`` keeps their rows."""
+    """Print the tables that the command line names.
+
+    ``--json FILE`` keeps their rows, ``--compare`` holds them against frozen ones.
+    """
     parser = argparse.ArgumentParser(description=doc.splitlines()[0])
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(tables))
     parser.add_argument("--json", type=Path, metavar="FILE", help="append each row as a JSON line")
+    parser.add_argument("--compare", action="store_true", help="with the rows of data/frozen.csv")
     asked = parser.parse_args()
     unknown = [name for name in asked.tables if name not in tables]
     if unknown:
@@ -36,6 +43,9 @@ def run_tables(tables: Mapping[str, Callable[[], None]], doc: str) -> None:
     print_machine()
     for name in asked.tables or tables:
         tables[name]()
+    if asked.compare:
+        header = (f"{'row':>80}", "finish over frozen", "CPU s over frozen", "verdict")
+        print_table("Beside frozen rows", header, _frozen.compare(list(_ROWS)))
 
 
 def used_cpu_s() -> float:
@@ -45,10 +55,11 @@ def used_cpu_s() -> float:
 
 
 def _keep(title: str, header: Sequence[str], row: Sequence[object], cpu_s: float) -> None:
+    names = [name.strip() for name in header]
+    record = {"table": title, **dict(zip(names, row, strict=True)), "row cpu s": cpu_s}
+    _ROWS.append(record)
     path = _KEPT["file"]
     if path is not None:
-        names = [name.strip() for name in header]
-        record = {"table": title, **dict(zip(names, row, strict=True)), "row cpu s": cpu_s}
         with path.open("a") as stream:
             stream.write(json.dumps(record, default=str) + "\n")
 

@@ -3,7 +3,8 @@
 Run ``python benchmarks/scale.py [grids|degraded|faulty|paper|clusters|growth|replan|verify] ...``;
 without names, all. Every case runs in a process of its own, so that its peak memory is its own.
 Finish and bound are epochs on a grid, else microseconds. ``--json FILE`` appends every row as a
-JSON line.
+JSON line. ``--compare`` holds rows against those of an earlier commit, at most 0.1 % later and 1.3
+times as dear.
 """
 
 import json

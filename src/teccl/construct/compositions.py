@@ -88,7 +88,7 @@ def best_plan(instance: Instance, part: Goal, whole: Goal) -> Plan | None:
     """Return the best plan of a simpler instance; its work counts for the whole."""
     from teccl.construct.constructions import construct
 
-    part = replace(part, spent=0, known=NEVER, finishes={}, shares={})
+    part = replace(part, spent=0, known=NEVER, finishes={}, shares={}, taken={})
     plan = min(construct(instance, part), key=attrgetter("finish"), default=None)
     whole.spent += part.spent
     return plan

@@ -59,13 +59,14 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
     serving = [c for c in CONSTRUCTIONS if c.serves(instance)]
     serving.sort(key=lambda construction: goal.latest(construction.name))
     for place, construction in enumerate(serving):
-        left, work = goal.allowance - goal.spent, construction.work(instance)
-        share = max(left // (len(serving) - place), 2 * work)
+        name, num_chunks = construction.name, instance.problem.num_chunks
+        left, estimate = goal.allowance - goal.spent, construction.work(instance)
+        work = goal.run_work(name, num_chunks, estimate)
+        share = max(left // (len(serving) - place), 2 * estimate, work)
         part = replace(goal, allowance=share, spent=0, known=promised)
-        name = construction.name
         if promised < NEVER and not tied and not part.is_worth_again(name, promised, work):
             continue
-        if not part.claims_more(name, instance.problem.num_chunks):
+        if not part.claims_more(name, num_chunks):
             continue
         best[name] = NEVER
         try:
@@ -83,6 +84,7 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
                     return
         finally:
             goal.spent += part.spent
+            goal.taken[name] = num_chunks, part.spent
         if not is_estimated:
             promised = min(promised, goal.promised(name, best[name]))
         promised = min(promised, earliest[True])

@@ -33,6 +33,8 @@ class Goal:
         Whether more chunks are tried next.
     shares
         Units that each construction has had for each number of chunks and target.
+    taken
+        Number of chunks with which each construction ran the last time, and units that it took.
     """
 
     target: int = 0
@@ -45,24 +47,30 @@ class Goal:
     climbs: bool = False
     finishes: dict[str, list[int]] = field(default_factory=dict)
     shares: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    taken: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def is_worth(self, finish: int, work: int) -> bool:
-        """Whether a finish is worth so much work beside what is spent; none is worth any."""
+        """Whether so much work is left and worth trying after a finish; after none any is."""
         if finish == NEVER:
             return True
-        total, least = self.spent + work, min(finish, self.known)
-        return total <= self.allowance and least > self.target * (1 + self.price * total)
+        is_left = self.spent + work <= self.allowance
+        return is_left and min(finish, self.known) > self.target * (1 + self.price * work)
 
     def promised(self, name: str, finish: int) -> int:
-        """What a construction that made a finish makes with more chunks, if those are tried.
+        """What a construction that made a finish makes with twice the chunks, if those are tried.
 
-        A pipeline takes its load and a part of its depth for each chunk: what twice the chunks
-        gained is what still more of them can gain in all.
+        A pipeline takes its load and a part of its depth for each chunk: twice the chunks gain half
+        of what they gained before.
         """
         before = self.latest(name)
         if not self.climbs or max(before, finish) == NEVER:
             return finish
-        return max(self.target, min(finish, 2 * finish - before))
+        return max(self.target, finish - max(0, before - finish) // 2)
+
+    def run_work(self, name: str, num_chunks: int, estimate: int) -> int:
+        """Units of one run of a construction: as estimated, or as the last ones took if more."""
+        chunks, units = self.taken.get(name, (1, 0))
+        return max(estimate, units * num_chunks // (2 * chunks))
 
     def latest(self, name: str) -> int:
         """What a construction made the last time; never, if it was not worth a try yet."""
@@ -72,7 +80,7 @@ class Goal:
     def is_worth_again(self, name: str, finish: int, work: int) -> bool:
         """Whether a construction is worth so much work: the less, the later it would end at best.
 
-        That is what more chunks still promise, see `promised`.
+        What twice the chunks gained is what still more of them can gain in all.
         """
         known = self.finishes.get(name, [])
         limit = max(0, 2 * known[-1] - known[-2]) if len(known) > 1 else 0

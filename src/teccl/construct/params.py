@@ -81,8 +81,8 @@ SPEEDS: Final = 5
 # --- trees and paths under prices ---------------------------------------------------------------
 # How fast a price grows as load nears the target.
 STEEPNESS: Final = 30.0
-# Price of time: next to nothing balances best, more keeps ways short.
-LITTLE: Final = 1e-6
+# Price of time: next to nothing balances best, more keeps ways short; tried in this order.
+TIME_PRICES: Final = (1e-6, 0.1)
 TIME_PRICE: Final = 1e-3
 # Passes over all trees.
 PASSES: Final = 6
@@ -113,7 +113,8 @@ SLICE: Final = 5 * MILLION
 # --- scheduling ---------------------------------------------------------------------------------
 # Rounds of justification.
 JUSTIFICATIONS: Final = 3
-# Weight of work left on other resources.
+# Part of the bound over which chunks are spread, and the weight of work left on other resources.
+SPREAD: Final = 0.8
 WORK_LEFT: Final = 0.3
 # Least share of the highest load with which a resource is full.
 SCARCE: Final = 0.9

@@ -53,7 +53,9 @@ def _free_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     serving = [c for c in CONSTRUCTIONS if c.name != "insertion" and c.serves(free)]
     for place, construction in enumerate(serving):
         share = max(goal.allowance - goal.spent, 0) // (len(serving) - place)
-        part = replace(goal, allowance=share, spent=0, known=NEVER, finishes={}, shares={})
+        part = replace(
+            goal, allowance=share, spent=0, known=NEVER, finishes={}, shares={}, taken={}
+        )
         yield from construction.plans(free, part)
         goal.spent += part.spent
 

@@ -14,11 +14,13 @@ from teccl.construct.params import (
     JUSTIFICATIONS,
     LAID_PER_GPU,
     LISTING_UNITS,
-    LITTLE,
     NEVER,
     PATH_UNITS,
+    SPREAD,
     STEEPNESS,
+    TIME_PRICES,
     TREE_UNITS,
+    WORK_LEFT,
 )
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.restricted import delivery_paths, path_plan
@@ -82,14 +84,13 @@ def routed_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
 def _routings(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield trees and paths without times, for large exchanges repeated by symmetry first."""
 
-    def lay(part: Instance) -> Plan | None:
-        # Next to no price of time balances best.
+    def lay(part: Instance, price: float = TIME_PRICES[0]) -> Plan | None:
         return laid_plan(
             part,
             Tables.build(part),
             target=float(max(goal.target, 1)),
             seed=goal.seed,
-            length_weight=LITTLE,
+            length_weight=price,
         )
 
     problem = instance.problem
@@ -99,8 +100,10 @@ def _routings(instance: Instance, goal: Goal) -> Iterator[Plan]:
         repeated = symmetric_paths(instance, group, lay)
         if repeated is not None:
             yield repeated
-    plan = lay(instance)
-    if plan is not None:
+    for price in TIME_PRICES:
+        plan = lay(instance, price)
+        if plan is None:
+            return
         yield plan
 
 
@@ -129,7 +132,7 @@ def listed_starts(
     """Yield starts of tasks and when all is over, each better than the ones before."""
     work, best = listing_work(len(tasks), len(tasks.hop_link) / max(1, len(tasks))), NEVER
     serial = bool(instance.slots.max() == 1)
-    for key, weight in _keys(instance, tasks, order):
+    for key, weight in _keys(instance, tasks, goal.target, order):
         if not goal.is_worth(best, work):
             return
         goal.begin(work)
@@ -160,10 +163,12 @@ def _starts(
         yield justify(instance, tasks, start, rounds=JUSTIFICATIONS, weight=weight, order=order)
 
 
-def _keys(instance: Instance, tasks: Tasks, order: Precedence) -> list[tuple[IntArray, float]]:
+def _keys(
+    instance: Instance, tasks: Tasks, target: int, order: Precedence
+) -> list[tuple[IntArray, float]]:
     """Orders in which to start tasks, and what the work left on other resources weighs in them.
 
-    By longest way on, by turns around the ring, important tenants first.
+    By longest way on, by turns around the ring, by chunk, important tenants first.
     """
     problem = instance.problem
     topology, table = problem.topology, problem.chunks
@@ -177,7 +182,22 @@ def _keys(instance: Instance, tasks: Tasks, order: Precedence) -> list[tuple[Int
     rounds = table.piece[tasks.chunk] * n + turn
     steps = np.unique(rounds, return_inverse=True)[1]
     scale = max(1, int(steps.max(initial=0)) + 1)
+    mixed = np.random.Generator(np.random.PCG64(0)).permutation(len(table))
+    share = SPREAD * target / max(1, len(table))
+    spaced, in_order = (
+        (place[tasks.chunk] * share).astype(np.int64) - 2 * tail
+        for place in (mixed, np.arange(len(table)))
+    )
     weight = np.array([float(t.priority) for t in problem.demand.tenants])
     first = np.unique(-weight, return_inverse=True)[1][table.tenant[tasks.chunk]]
     important = [(first * (int(tail.max(initial=0)) + 1) - tail, 0.0)] if first.any() else []
-    return [*important, (-tail * scale + steps, 0.0), (-tail, 1.0), (steps, 0.0)]
+    return [
+        *important,
+        (-tail * scale + steps, 0.0),
+        (-tail, 1.0),
+        (spaced, 0.0),
+        (steps, 0.0),
+        (-tail, WORK_LEFT),
+        (in_order, 0.0),
+        (spaced, WORK_LEFT),
+    ]

@@ -46,8 +46,8 @@ class Search:
         Whether bounds that take longer were looked for too.
     finishes
         What each construction made, one number of chunks after another.
-    shares
-        Units that each construction has had for each number of chunks and target.
+    shares, taken
+        Units that each construction has had for each number of chunks and target, and took last.
     latest
         Length of the schedule that was offered last.
     note
@@ -66,6 +66,7 @@ class Search:
     budget: Budget = field(init=False)
     finishes: dict[str, list[int]] = field(init=False, default_factory=dict)
     shares: dict[tuple[str, int, int], int] = field(init=False, default_factory=dict)
+    taken: dict[str, tuple[int, int]] = field(init=False, default_factory=dict)
     latest: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:

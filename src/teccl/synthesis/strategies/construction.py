@@ -67,6 +67,7 @@ def construct_one(
         checkpoint=search.checkpoint,
         finishes=search.finishes,
         shares=search.shares,
+        taken=search.taken,
         known=NEVER if known is None else known.epochs or known.finish_ps,
         climbs=climbs,
     )

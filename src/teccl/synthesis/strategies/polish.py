@@ -25,7 +25,7 @@ class Polish:
         for count in list(search.incumbents)[:2]:
             if search.is_worth(_least_work(search.features, count)):
                 search.budget.spend(search.features.offer_work(count))
-                allowance = search.budget.polish
+                allowance = min(search.budget.polish, search.worthwhile)
                 construct_one(search, search.request.problem(count), allowance=allowance)
                 yield
 
