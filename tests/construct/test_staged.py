@@ -15,6 +15,7 @@ from teccl.construct.schemes import one_shot, outlook, owned, schemes
 from teccl.construct.staged import staged_schedule
 from teccl.reachability import find_unreachable
 from teccl.replay import simulate
+from teccl.topology.topology_files import topology_from_dict
 from teccl.verification import verify
 
 
@@ -123,6 +124,43 @@ def test_exchange_halves_the_steps_of_a_torus():
     result = teccl.solve("torus:dims=4x4", "allreduce", size="64KB", effort="quick")
     assert result.method == "exchange"
     assert result.finish_ps <= 1.05 * result.bound.physical_ps
+
+
+def test_idle_gpus_own_sums():
+    """Four of twelve GPUs send a buffer and get one, where owners among them move 1.5 each way."""
+    demand = Demand.collective("allreduce", size="1MB", ranks=[0, 1, 2, 3])
+    star = Topology.parse("star:gpus=12")
+    ends = []
+    for scheme in schemes(Problem(topology=star, demand=demand, whole_buffer=True)):
+        pieces = 8 * len(scheme.shares)
+        problem = Problem(topology=star, demand=demand, num_chunks=pieces, whole_buffer=True)
+        if scheme.name == "owners":
+            schedule = staged_schedule(problem, scheme, Goal())
+            assert verify(schedule) == ()
+            ends.append((schedule.finish_ps, bool(scheme.helpers)))
+    helped = min(end for end, has_helpers in ends if has_helpers)
+    alone = min(end for end, has_helpers in ends if not has_helpers)
+    assert helped < 0.85 * alone
+
+
+def test_sums_of_leaves_go_straight_to_everybody():
+    """Near and far latency and what ports take in: passages branch in switches, none waits."""
+    leaves = [{"name": f"leaf{i}", "kind": "switch"} for i in range(2)]
+    gpus = [{"name": f"gpu{i}"} for i in range(8)]
+    wire = {"bandwidth": "10GB/s", "alpha": "1us", "bidirectional": True}
+    links = [{"src": f"gpu{i}", "dst": f"leaf{i // 4}", **wire} for i in range(8)]
+    links.append({"src": "leaf0", "dst": "leaf1", **wire})
+    topology = topology_from_dict({"nodes": gpus + leaves, "links": links})
+    demand = Demand.collective("allreduce", size=4096)
+    problem = Problem(topology=topology, demand=demand, num_chunks=64, whole_buffer=True)
+    ends = [
+        schedule.finish_ps
+        for scheme in schemes(problem)
+        for schedule in [staged_schedule(problem, scheme, Goal(target=10**9))]
+        if scheme.name == "hierarchy" and scheme.num_stages == 2
+    ]
+    # Three quarters and one and three quarters of a buffer enter a port, 0.41 us each.
+    assert min(ends) < 1.05 * (5_000_000 + 7 * 409_600 // 4)
 
 
 def test_given_chunks_are_kept():

@@ -57,12 +57,12 @@ def summed_schedule(problem: Problem, scheme: "Scheme", stages: list[list[Delive
     """
     topology = problem.topology
     ranks = problem.demand.tenants[0].members(topology.num_gpus)
-    members = topology.gpus[list(ranks)].tolist()
+    members = topology.gpus[[*ranks, *scheme.helpers]].tolist()
     position = {node: m for m, node in enumerate(members)}
     pieces = len(problem.chunks)
     table = _Table()
     # The sum of its class that a member holds, per piece and member.
-    sums = {(q, m): table.new(q, members[m]) for q in range(pieces) for m in range(len(members))}
+    sums = {(q, m): table.new(q, members[m]) for q in range(pieces) for m in range(len(ranks))}
     src, dst = topology.link_src.tolist(), topology.link_dst.tolist()
     is_switch = topology.is_switch.tolist()
     rows: list[tuple[int, int, int, int, int, int]] = []
@@ -82,7 +82,7 @@ def summed_schedule(problem: Problem, scheme: "Scheme", stages: list[list[Delive
                 held.setdefault((item.piece, item.part, dst[link]), becomes)
             rows.append((item.piece, link, start, transfer, carries, becomes))
         _add_up(table, scheme, number, members, sums=sums, held=held)
-    table.results = list(sums.values())
+    table.results = [sums[q, m] for q in range(pieces) for m in range(len(ranks))]
     return _schedule(problem, scheme, table, rows)
 
 
@@ -96,17 +96,13 @@ def _add_up(
     held: dict[tuple[int, int, int], int],
 ) -> None:
     """Let everybody who holds the sum of a class after a stage add up its parts."""
-    for piece in range(len(sums) // len(members)):
-        levels = scheme.shares[piece % len(scheme.shares)]
-        after = levels[stage]
-        if stage:
-            before = levels[stage - 1]
-            own, had = before.classes, before.holds
-        else:
-            own, had = tuple(range(len(members))), (True,) * len(members)
+    for piece in sorted({piece for piece, _ in sums}):
+        share = piece % len(scheme.shares)
+        after, (own, had) = scheme.shares[share][stage], scheme.before(share, stage)
         parts: dict[int, list[int]] = defaultdict(list)
         for part, whole in sorted(set(zip(own, after.classes, strict=True))):
-            parts[whole].append(part)
+            if part >= 0:
+                parts[whole].append(part)
         for member, node in enumerate(members):
             if not after.holds[member]:
                 continue

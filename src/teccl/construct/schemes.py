@@ -18,7 +18,7 @@ from teccl.construct.factors import (
     quotient,
 )
 from teccl.construct.instance import IntArray
-from teccl.construct.staged import Level, Scheme, everybody, singletons
+from teccl.construct.staged import Level, Scheme, everybody
 from teccl.problem import Problem
 from teccl.topology import Topology
 from teccl.units import PICOSECONDS
@@ -55,12 +55,15 @@ class Outlook:
         It takes no less.
     expected_ps
         It takes about that where all links are used well.
+    latency_ps
+        That much of it is latency.
     deliveries
         Sums brought to GPUs, for one piece of each share.
     """
 
     floor_ps: int
     expected_ps: int
+    latency_ps: int
     deliveries: int
 
 
@@ -68,13 +71,14 @@ def outlook(problem: Problem, scheme: Scheme) -> Outlook:
     """Return what a scheme takes at least, and about."""
     topology = problem.topology
     tenant = problem.demand.tenants[0]
-    members = topology.gpus[list(tenant.members(topology.num_gpus))]
+    ranks = tenant.members(topology.num_gpus)
+    members = topology.gpus[[*ranks, *scheme.helpers]]
     distance = all_distances(problem, _least_latencies(topology))[np.ix_(members, members)]
     rate = np.zeros(topology.num_nodes)
     fastest = topology.each_link(lambda link: max(r for _, r in topology.rate_steps(link)))
     np.add.at(rate, topology.link_dst, np.array(fastest, dtype=float))
     ready = problem.ready_ps()[0][members].astype(float)
-    shares = [_share_outlook(levels, distance, ready) for levels in scheme.shares]
+    shares = [_share_outlook(scheme, share, distance, ready) for share in range(len(scheme.shares))]
     volume = np.array([received for received, _, _ in shares])
     sends = np.array([sent for _, sent, _ in shares])
     latest = np.array([there for _, _, there in shares])
@@ -91,6 +95,7 @@ def outlook(problem: Problem, scheme: Scheme) -> Outlook:
                 + sends.sum(axis=0) * _least_overheads(topology)[members]
             ).max()
         ),
+        latency_ps=int(latest.max()),
         deliveries=int(volume.sum()),
     )
 
@@ -109,19 +114,18 @@ def _least_overheads(topology: Topology) -> IntArray:
 
 
 def _share_outlook(
-    levels: tuple[Level, ...], distance: IntArray, ready: FloatArray
+    scheme: Scheme, share: int, distance: IntArray, ready: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return what each member receives and sends of a share, and when it has the last of it.
 
     Counted are sums; one that goes to several is one, as it is where switches copy.
     """
     volume, sends = np.zeros((2, len(distance)))
-    before = singletons(len(distance))
-    for level in levels:
+    for stage, level in enumerate(scheme.shares[share]):
+        before = scheme.before(share, stage)
         received, sent, ready = _stage_outlook(before, level, distance, ready)
         volume += received
         sends += sent
-        before = level
     return volume, sends, ready
 
 
@@ -133,7 +137,7 @@ def _stage_outlook(
     had, holds = np.array(before.holds), np.array(after.holds)
     received, sent = np.zeros((2, len(part)))
     latest = np.where(holds & had, ready, 0.0)
-    for each in np.unique(part):
+    for each in np.unique(part[part >= 0]):
         sources = np.flatnonzero((part == each) & had)
         goals = (whole == whole[sources[0]]) & holds
         goals[sources] = False
@@ -159,6 +163,7 @@ def schemes(problem: Problem) -> Iterator[Scheme]:
     apart = np.unique(distance[~np.eye(len(members), dtype=bool)])
     if topology.has_overheads and len(apart) == 1:
         yield from _numbered(len(members))
+    yield from _helped(problem, members)
     for owners in _owner_counts(problem, members):
         yield owned(len(members), owners)
 
@@ -180,6 +185,30 @@ def _owner_counts(problem: Problem, members: IntArray) -> list[int]:
     overhead = max(1, int(_least_overheads(topology)[members].max()))
     balance = round(math.sqrt((len(members) - 1) * whole / overhead))
     return list(dict.fromkeys([*counts, min(max(balance, 1), len(members))]))
+
+
+def _helped(problem: Problem, members: IntArray) -> Iterator[Scheme]:
+    """Yield owners among all GPUs no farther away than members are from each other."""
+    topology = problem.topology
+    distance = all_distances(problem, _least_latencies(topology))
+    widest = distance[np.ix_(members, members)].max()
+    others = np.setdiff1d(topology.gpus, members)
+    reach = np.maximum(
+        distance[members][:, others].max(axis=0), distance[others][:, members].max(axis=1)
+    )
+    near = others[reach <= widest]
+    rank = {node: number for number, node in enumerate(topology.gpus.tolist())}
+    helpers = tuple(rank[node] for node in near.tolist())
+    if not helpers:
+        return
+    count, total = len(members), len(members) + len(helpers)
+    last = Level((0,) * total, (True,) * count + (False,) * len(helpers))
+    for first in (0, count) if len(helpers) >= count else (0,):
+        shares = tuple(
+            (Level((0,) * total, tuple(m == owner for m in range(total))), last)
+            for owner in range(first, total)
+        )
+        yield Scheme(name="owners", shares=shares, helpers=helpers)
 
 
 def _links_between(problem: Problem, members: IntArray) -> Graph:
@@ -233,20 +262,45 @@ def _held_by_all(classes: Sequence[int]) -> Level:
 def _hierarchies(distance: IntArray) -> Iterator[Scheme]:
     """Yield schemes that add up among near GPUs before far ones, for each way to tell them apart.
 
-    In one everybody holds the sum of its group; in the other each share has one holder in every
-    group, and only these talk to other groups.
+    In some everybody holds the sum of its group; in others each share has one holder in every
+    group: these bring their sums to all, or to each other first, or sum up what all contribute.
     """
+    everyone = everybody(len(distance))
+    for groups in _groupings(distance):
+        led = list(_led_shares(groups))
+        yield Scheme(name="hierarchy", shares=((_held_by_all(groups), everyone),))
+        yield Scheme(name="hierarchy", shares=tuple(led))
+        yield Scheme(name="hierarchy", shares=tuple((near, last) for near, _, last in led))
+        yield Scheme(name="owners", shares=tuple((far, last) for _, far, last in led))
+
+
+def _groupings(distance: IntArray) -> Iterator[list[int]]:
+    """Yield groups of members, by number: what is near some center, for some radii."""
     count = len(distance)
     together = np.maximum(distance, distance.T)
+    radii = np.unique(together)[:-1]
+    # Where GPUs lie at many distances, so many radii that groups may double from one to the next.
+    most = count.bit_length()
+    if len(radii) > most:
+        radii = radii[np.linspace(0, len(radii) - 1, most).astype(int)]
     known = set()
-    for radius in np.unique(together)[:-1].tolist():
-        near = {m: set(np.flatnonzero(together[m] <= radius).tolist()) - {m} for m in range(count)}
-        groups = components(near)
-        if tuple(groups) in known or not 1 < len(set(groups)) < count:
-            continue
-        known.add(tuple(groups))
-        yield Scheme(name="hierarchy", shares=((_held_by_all(groups), everybody(count)),))
-        yield Scheme(name="hierarchy", shares=tuple(_led_shares(groups)))
+    for radius in radii.tolist():
+        groups = _around_centers(together <= radius)
+        if tuple(groups) not in known and 1 < len(set(groups)) < count:
+            known.add(tuple(groups))
+            yield groups
+
+
+def _around_centers(near: npt.NDArray[np.bool_]) -> list[int]:
+    """Number members by center: first whoever is near most others, then most of the rest."""
+    group = np.full(len(near), -1)
+    number = 0
+    while (group < 0).any():
+        center = int((near & (group < 0)).sum(axis=1).argmax())
+        group[near[center] & (group < 0)] = number
+        number += 1
+    found: list[int] = group.tolist()
+    return found
 
 
 def _numbered(count: int) -> Iterator[Scheme]:
@@ -299,11 +353,12 @@ def _primes(number: int) -> tuple[int, ...]:
     return tuple(found)
 
 
-def _led_shares(groups: list[int]) -> Iterator[tuple[Level, ...]]:
+def _led_shares(groups: list[int]) -> Iterator[tuple[Level, Level, Level]]:
     """Yield for each share levels in which one member of each group holds its sum."""
     inside = [[m for m, group in enumerate(groups) if group == g] for g in range(max(groups) + 1)]
     count = len(groups)
     for share in range(max(len(group) for group in inside)):
         leaders = {group[share % len(group)] for group in inside}
         holds = tuple(member in leaders for member in range(count))
-        yield Level(tuple(groups), holds), Level((0,) * count, holds), everybody(count)
+        near = Level(tuple(groups), holds)
+        yield near, Level((0,) * count, holds), everybody(count)

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 
 from teccl.construct.constructions import construct
+from teccl.construct.filling import fill_gaps
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray, starts_of
 from teccl.construct.nearest import nearest_plan
@@ -25,6 +26,7 @@ from teccl.construct.params import JUSTIFICATIONS, LISTING_UNITS
 from teccl.construct.partial_sums import Delivery, summed_schedule
 from teccl.construct.plan import Plan
 from teccl.construct.realise import realise
+from teccl.construct.shallow_trees import can_branch, tree_tasks
 from teccl.construct.tasks import (
     Precedence,
     Tasks,
@@ -38,6 +40,9 @@ from teccl.demand import Collective, Demand, ExplicitChunk
 from teccl.problem import Problem
 from teccl.schedule import Schedule
 from teccl.schedule.ordering import order_by
+
+# Class of those who contribute nothing.
+HELPS = -1
 
 
 class Level(NamedTuple):
@@ -58,15 +63,27 @@ class Scheme:
     shares
         Levels of each share of the buffer, as many for each; the last has one class, which all
         members hold. Pieces belong to shares in turn.
+    helpers
+        Ranks of GPUs that contribute nothing and want nothing, but may hold sums; levels have them
+        after the members.
     """
 
     name: str
     shares: tuple[tuple[Level, ...], ...]
+    helpers: tuple[int, ...] = ()
 
     @property
     def num_stages(self) -> int:
         """Levels of every share."""
         return len(self.shares[0])
+
+    def before(self, share: int, stage: int) -> Level:
+        """Return what is held before a stage; at first everybody has what it contributes."""
+        if stage:
+            return self.shares[share][stage - 1]
+        helpers = len(self.helpers)
+        first = singletons(len(self.shares[share][0].classes) - helpers)
+        return Level(first.classes + (HELPS,) * helpers, first.holds + (False,) * helpers)
 
 
 class Item(NamedTuple):
@@ -92,9 +109,8 @@ def stage_items(scheme: Scheme, num_pieces: int, stage: int) -> list[Item]:
     """List what a stage moves: sums that somebody wants who does not have them."""
     found = []
     for piece in range(num_pieces):
-        levels = scheme.shares[piece % len(scheme.shares)]
-        after = levels[stage]
-        before = levels[stage - 1] if stage else singletons(len(after.classes))
+        share = piece % len(scheme.shares)
+        before, after = scheme.before(share, stage), scheme.shares[share][stage]
         holders: dict[int, list[int]] = defaultdict(list)
         wanting: dict[int, list[int]] = defaultdict(list)
         for member, (part, whole) in enumerate(zip(before.classes, after.classes, strict=True)):
@@ -123,36 +139,79 @@ def staged_schedule(problem: Problem, scheme: Scheme, goal: Goal) -> Schedule | 
         Its allowance is for all stages together.
     """
     base = Instance.build(problem)
+    found = _along_shallow_trees(base, scheme)
+    # Shares with one owner each are made by constructions anyway, as two halves.
+    work = LISTING_UNITS * len(problem.chunks) * problem.num_gpus
+    is_owned = scheme.num_stages > 1 and sum(scheme.shares[0][0].holds) == 1
+    if found is None or (not is_owned and goal.is_worth(found.finish, work)):
+        others = _constructed(base, scheme, goal)
+        known = [each for each in (found, others) if each is not None]
+        found = min(known, key=attrgetter("finish"), default=None)
+    return None if found is None else summed_schedule(problem, scheme, found.deliveries)
+
+
+class _Stages(NamedTuple):
+    """Sends of all stages, and when the last of them arrives."""
+
+    deliveries: list[list[Delivery]]
+    finish: int
+
+
+def _constructed(base: Instance, scheme: Scheme, goal: Goal) -> _Stages | None:
+    """Return stages each of which is made by the best construction; None if one cannot be."""
     allowance = goal.allowance // (scheme.num_stages + 1)
     stages = []
     for number in range(scheme.num_stages):
-        items = stage_items(scheme, len(problem.chunks), number)
+        items = stage_items(scheme, len(base.problem.chunks), number)
         part = replace(goal, target=0, allowance=allowance, spent=0)
-        stage = _stage(base, items, part, is_first=number == 0)
+        stage = _stage(base, items, part, scheme.helpers, is_first=number == 0)
         goal.spent += part.spent
         if stage is None:
             return None
         stages.append(stage)
-    if len(stages) == 1:
-        return summed_schedule(problem, scheme, _realised(stages[0]))
+    first = stages[0]
+    if len(stages) == 1 and first.plan is not None:
+        return _Stages(_realised(first.instance, first.plan, first.item), first.finish)
     pipelining = replace(goal, spent=0)
-    deliveries = _pipelined(base, stages, len(scheme.shares), pipelining)
+    found = _pipelined(base, stages, len(scheme.shares), pipelining)
     goal.spent += pipelining.spent
-    return summed_schedule(problem, scheme, deliveries)
+    return found
+
+
+def _along_shallow_trees(base: Instance, scheme: Scheme) -> _Stages | None:
+    """Return stages in which everything takes the quickest ways; None if something cannot."""
+    if scheme.num_stages == 1 or not can_branch(base.problem):
+        return None
+    stages = []
+    for number in range(scheme.num_stages):
+        items = stage_items(scheme, len(base.problem.chunks), number)
+        problem, numbers = _stage_problem(base.problem, items, scheme.helpers, is_first=number == 0)
+        instance = replace(base, problem=problem, ready=problem.ready_ps())
+        tasks = tree_tasks(instance)
+        if tasks is None:
+            return None
+        finish = finish_time(tasks, tasks.start)
+        item = [items[i] for i in numbers]
+        stages.append(_Stage(instance=instance, plan=None, tasks=tasks, finish=finish, item=item))
+    return _pipelined(base, stages, len(scheme.shares), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stage:
-    """A stage's multicast: `item` says what each chunk of its instance is."""
+    """A stage: `item` says what each chunk of its instance is; shallow trees have no plan."""
 
     instance: Instance
-    plan: Plan
+    plan: Plan | None
+    tasks: Tasks
+    finish: int
     item: list[Item]
 
 
-def _stage(base: Instance, items: list[Item], goal: Goal, *, is_first: bool) -> _Stage | None:
+def _stage(
+    base: Instance, items: list[Item], goal: Goal, helpers: tuple[int, ...], *, is_first: bool
+) -> _Stage | None:
     """Multicast the items of a stage as fast as some construction can."""
-    problem, numbers = _stage_problem(base.problem, items, is_first=is_first)
+    problem, numbers = _stage_problem(base.problem, items, helpers, is_first=is_first)
     instance = replace(base, problem=problem, ready=problem.ready_ps())
     plans = list(construct(instance, goal))
     if not problem.topology.has_profiles:
@@ -161,11 +220,13 @@ def _stage(base: Instance, items: list[Item], goal: Goal, *, is_first: bool) -> 
     plan = min(plans, key=attrgetter("finish"), default=None)
     if plan is None:
         return None
-    return _Stage(instance=instance, plan=plan, item=[items[i] for i in numbers])
+    tasks = tasks_of_plan(instance, plan)
+    chosen = [items[i] for i in numbers]
+    return _Stage(instance=instance, plan=plan, tasks=tasks, finish=plan.finish, item=chosen)
 
 
 def _stage_problem(
-    problem: Problem, items: list[Item], *, is_first: bool
+    problem: Problem, items: list[Item], helpers: tuple[int, ...], *, is_first: bool
 ) -> tuple[Problem, Sequence[int]]:
     """Return the multicast of a stage, and which item each of its chunks is."""
     tenant = problem.demand.tenants[0]
@@ -178,6 +239,7 @@ def _stage_problem(
         order = np.lexsort(([i.piece for i in items], [i.part for i in items])).tolist()
         count, share = pieces, Demand(tenants=(gather,))
         return replace(problem, demand=share, num_chunks=count, whole_buffer=False), order
+    ranks = (*ranks, *helpers)
     chunks = tuple(
         ExplicitChunk(tuple(ranks[m] for m in i.sources), tuple(ranks[m] for m in i.destinations))
         for i in items
@@ -194,12 +256,12 @@ def _stage_problem(
     return replace(problem, demand=demand, num_chunks=1, whole_buffer=False), range(len(items))
 
 
-def _realised(stage: _Stage) -> list[list[Delivery]]:
+def _realised(instance: Instance, plan: Plan, item: list[Item]) -> list[list[Delivery]]:
     """Return the sends of the only stage."""
-    sends = realise(stage.instance, stage.plan, method="stage").sends
+    sends = realise(instance, plan, method="stage").sends
     return [
         [
-            Delivery(stage.item[chunk], link, start, transfer)
+            Delivery(item[chunk], link, start, transfer)
             for chunk, link, start, transfer in zip(
                 *(sends[name].tolist() for name in ("chunk", "link", "start_ps", "transfer")),
                 strict=True,
@@ -208,31 +270,30 @@ def _realised(stage: _Stage) -> list[list[Delivery]]:
     ]
 
 
-def _pipelined(
-    base: Instance, stages: list[_Stage], num_shares: int, goal: Goal
-) -> list[list[Delivery]]:
-    """Schedule the transfers of all stages together: each starts as soon as its sum is there."""
-    parts = [tasks_of_plan(stage.instance, stage.plan) for stage in stages]
-    ends = np.cumsum([0, *(stage.plan.finish for stage in stages)])
+def _pipelined(base: Instance, stages: list[_Stage], num_shares: int, goal: Goal | None) -> _Stages:
+    """Schedule the transfers of all stages together: each starts as soon as its sum is there.
+
+    List scheduling has a try too where there is a goal for it.
+    """
+    parts = [stage.tasks for stage in stages]
+    ends = np.cumsum([0, *(stage.finish for stage in stages)])
     tasks = _concatenated(parts, ends[:-1].tolist())
     order = _whole_precedence(stages, parts)
     piece = np.concatenate(
-        [
-            np.array([item.piece for item in stage.item])[part.chunk]
-            for stage, part in zip(stages, parts, strict=True)
-        ]
+        [np.array([item.piece for item in stage.item])[stage.tasks.chunk] for stage in stages]
     )
-    best = tasks.start
-    # Stage after stage, or the first pieces of all shares through all stages first.
-    for key in (tasks.start, piece // num_shares * ends[-1] + tasks.start):
+    best, finish_of = tasks.start, partial(finish_time, tasks)
+    # Stage after stage, or the first pieces of all shares through all stages first, or each piece.
+    turns = (np.zeros_like(piece), piece // num_shares, piece)
+    for key in (turn * ends[-1] + tasks.start for turn in turns):
+        best = min(best, fill_gaps(base, tasks, key=key, order=order), key=finish_of)
         work = LISTING_UNITS * len(tasks)
-        if not goal.is_worth(finish_time(tasks, best), work):
-            break
-        goal.begin(work)
-        start = schedule_tasks(base, tasks, key=key, order=order)
-        start = justify(base, tasks, start, rounds=JUSTIFICATIONS, order=order)
-        best = min(best, start, key=partial(finish_time, tasks))
-    return list(_deliveries(stages, parts, best))
+        if goal is not None and goal.is_worth(finish_of(best), work):
+            goal.begin(work)
+            start = schedule_tasks(base, tasks, key=key, order=order)
+            start = justify(base, tasks, start, rounds=JUSTIFICATIONS, order=order)
+            best = min(best, start, key=finish_of)
+    return _Stages(list(_deliveries(stages, parts, best)), finish_of(best))
 
 
 def _deliveries(
@@ -317,8 +378,9 @@ def _waits_for_sums(
 ) -> Iterator[tuple[int, int, int]]:
     """Yield arcs to the tasks that send a sum from those that brought its parts."""
     sources: dict[int, set[int]] = {}
-    for task, (chunk, node) in enumerate(
-        zip(tasks.chunk.tolist(), tasks.src.tolist(), strict=True)
+    sender = np.repeat(np.arange(len(tasks)), np.diff(tasks.source_start))
+    for task, chunk, node in zip(
+        sender.tolist(), tasks.chunk[sender].tolist(), tasks.source.tolist(), strict=True
     ):
         if chunk not in sources:
             sources[chunk] = _nodes_of(stage, chunk, sources=True)

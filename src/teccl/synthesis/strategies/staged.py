@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from teccl.construct.goal import Goal
 from teccl.construct.params import CHUNK_TOLERANCE, OFFER_UNITS, PYTHON_UNITS
 from teccl.construct.schemes import Outlook, one_shot, outlook, owned, schemes
+from teccl.construct.shallow_trees import can_branch
 from teccl.construct.staged import Scheme, staged_schedule
 from teccl.demand import Collective
 from teccl.problem import Problem
@@ -19,8 +20,9 @@ class Staged:
     Parameters
     ----------
     is_promising
-        Try schemes that look faster than a ReduceScatter and an AllGather, else the others, of
-        which those follow that may still be faster than what was found.
+        Try schemes that look faster than a ReduceScatter and an AllGather, and these where latency
+        counts most, else the others, of which those follow that may still be faster than what was
+        found.
     """
 
     def __init__(self, *, is_promising: bool) -> None:
@@ -45,14 +47,17 @@ class Staged:
 
         request = search.request
         problem = request.problem(request.chunks or 1)
-        halves = outlook(problem, owned(problem.num_gpus)).expected_ps
+        halves = outlook(problem, owned(problem.num_gpus))
+        # Along shallow trees owners are soon made, too; they pipeline well while latency counts.
+        has_owners = can_branch(problem) and 2 * halves.latency_ps > halves.expected_ps
+        limit = halves.expected_ps + has_owners
         # Whoever passes a sum on keeps or copies it; in one shot GPUs send nothing but their own.
         chosen = [one_shot(problem.num_gpus)] if _is_limited(search) else schemes(problem)
         found = [(outlook(problem, scheme), scheme) for scheme in chosen]
         turn = [
             (seen, scheme)
             for seen, scheme in found
-            if (seen.expected_ps < halves) is self._is_promising
+            if (seen.expected_ps < limit) is self._is_promising
         ]
         for seen, scheme in sorted(turn, key=lambda each: each[0].expected_ps):
             with search.paused():

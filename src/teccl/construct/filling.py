@@ -1,0 +1,100 @@
+"""Filling: tasks are placed one after another, each into the first gap that holds all of it."""
+
+import numba as nb
+import numpy as np
+
+from teccl.construct.instance import Instance, IntArray
+from teccl.construct.tasks import Precedence, Tasks, arcs_of, resource_columns
+
+
+def fill_gaps(instance: Instance, tasks: Tasks, *, key: IntArray, order: Precedence) -> IntArray:
+    """Return starts of tasks that are placed by key, each as early as is free.
+
+    A passage through several switches holds all of its links at given moments; waiting until all
+    of them are free from some time on, as list scheduling does, would leave most of their time.
+
+    Parameters
+    ----------
+    instance
+        What tasks hold; every resource takes one at a time.
+    key
+        Whoever waits for another task comes after it.
+    """
+    uses = np.bincount(tasks.res, minlength=instance.num_resources)
+    room = np.concatenate([[0], np.cumsum(uses)]).astype(np.int64)
+    by_key = np.argsort(key, kind="stable")
+    columns, arcs = resource_columns(tasks), arcs_of(order)
+    start: IntArray = _place_all(*columns, *arcs, order.release, by_key, room)
+    return start
+
+
+@nb.njit(cache=True)
+def _first_end_after(end, low, high, moment):
+    """Place of the first of some ascending ends that is later than a moment."""
+    while low < high:
+        middle = (low + high) // 2
+        if end[middle] > moment:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@nb.njit(cache=True)
+def _earliest(uses, res, res_offset, res_hold, begin, end, count, room, now):
+    """Earliest start from some time on at which all that a task uses is free."""
+    first, last = uses
+    i, agreed = first, 0
+    while agreed < last - first:
+        resource, begins = res[i], now + res_offset[i]
+        full = room[resource] + count[resource]
+        place = _first_end_after(end, room[resource], full, begins)
+        if place < full and begin[place] < begins + res_hold[i]:
+            now = end[place] - res_offset[i]
+            agreed = 0
+        else:
+            agreed += 1
+            i = i + 1 if i + 1 < last else first
+    return now
+
+
+@nb.njit(cache=True, nogil=True)
+def _place_all(
+    res_start,
+    res,
+    res_offset,
+    res_hold,
+    waits,
+    next_start,
+    next_task,
+    next_lag,
+    release,
+    order,
+    room,
+):
+    """Place tasks in an order; -1 marks those that came before what they wait for."""
+    begin = np.zeros(room[-1], dtype=np.int64)
+    end = np.zeros(room[-1], dtype=np.int64)
+    count = np.zeros(len(room) - 1, dtype=np.int64)
+    start = np.full(len(order), -1, dtype=np.int64)
+    ready, waits = release.copy(), waits.copy()
+    for task in order:
+        if waits[task] > 0:
+            continue
+        uses = (res_start[task], res_start[task + 1])
+        now = _earliest(uses, res, res_offset, res_hold, begin, end, count, room, ready[task])
+        start[task] = now
+        for i in range(res_start[task], res_start[task + 1]):
+            if res_hold[i] == 0:
+                continue
+            place, begins = room[res[i]] + count[res[i]], now + res_offset[i]
+            while place > room[res[i]] and begin[place - 1] > begins:
+                begin[place], end[place] = begin[place - 1], end[place - 1]
+                place -= 1
+            begin[place], end[place] = begins, begins + res_hold[i]
+            count[res[i]] += 1
+        for i in range(next_start[task], next_start[task + 1]):
+            other = next_task[i]
+            waits[other] -= 1
+            ready[other] = max(ready[other], now + next_lag[i])
+    return start
