@@ -35,6 +35,7 @@ def compile_half(number: int) -> None:
         return
     warmup.load_all_kernels()
     warmup.load_tree_kernels(Topology.parse("star:gpus=3"))
+    warmup.load_forest_kernels()
     with tempfile.TemporaryDirectory(prefix="teccl-kernels-") as folder:
         os.chdir(folder)
         for command in COMMANDS:

@@ -176,6 +176,11 @@ class Problem:
         return sum((t.total_size for t in self.demand.tenants), Fraction(0))
 
     @property
+    def has_circuits(self) -> bool:
+        """Whether a passage holds all of its links for as long as the slowest takes."""
+        return self.switch is SwitchMode.HYPER_EDGE or self.transit is Transit.CUT_THROUGH
+
+    @property
     def has_reductions(self) -> bool:
         """Whether some chunk combines several sources."""
         return bool(self.chunks.reduce.any())

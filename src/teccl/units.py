@@ -123,6 +123,21 @@ def format_bandwidth(bandwidth: Fraction | int) -> str:
     return _format(Fraction(bandwidth), scales)
 
 
+def format_throughput(rate: Fraction) -> str:
+    """Print bytes per second in GB/s, as a fraction too where digits do not end.
+
+    Examples
+    --------
+    >>> format_throughput(Fraction(1024 * 10**9, 3))
+    '341.333 GB/s (1024/3)'
+    >>> format_throughput(Fraction(50 * 10**9))
+    '50 GB/s'
+    """
+    exact = rate / 10**9
+    text = f"{float(exact):.6g} GB/s"
+    return text if exact.denominator == 1 else f"{text} ({exact})"
+
+
 def format_duration(seconds: Fraction | int) -> str:
     """Print a duration exactly.
 

@@ -9,16 +9,20 @@ ROOT = Path(teccl.__file__).parent
 FREE = {-1, 0, 1, 2}
 # Compiled kernels, whose numbers are shapes, columns and bit tricks.
 KERNELS = {
+    "flows",
     "growing",
     "inserting",
     "kernels",
     "labels",
     "limited",
     "listing",
+    "matched",
     "modulo",
+    "packing",
     "routing",
     "ruining",
     "serial",
+    "shortening",
     "timetable",
     "wayfinding",
 }

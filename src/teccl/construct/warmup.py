@@ -68,6 +68,19 @@ def _lay_trees() -> None:
 
 
 @cache
+def load_forest_kernels() -> None:
+    """Compile or load the kernels that pack trees and schedule them in rounds."""
+    from teccl.construct.forest import best_forest
+    from teccl.construct.forest_plans import forest_plan
+
+    demand = Demand.collective("allgather", size="3KB")
+    problem = Problem(topology=Topology.parse("star:gpus=3"), demand=demand)
+    forest = best_forest(problem, 1)
+    if forest is not None:
+        forest_plan(problem, forest)
+
+
+@cache
 def _exercise(collective: str, target: int) -> None:
     """Solve a very small problem, which calls each kernel once."""
     from teccl.construct.constructions import construct

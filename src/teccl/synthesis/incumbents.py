@@ -24,6 +24,8 @@ class Candidate:
         Its length on a grid; the grid is given here where the schedule itself is on none.
     plan
         What a construction made it of, for those that go on from there.
+    note
+        What the user should hear of it.
     """
 
     schedule: Schedule
@@ -32,6 +34,7 @@ class Candidate:
     epochs: int | None = None
     grid: TimeGrid | None = None
     plan: Plan | None = None
+    note: str | None = None
 
     @property
     def length(self) -> int:

@@ -182,6 +182,7 @@ class Search:
         epochs: int | None = None,
         grid: TimeGrid | None = None,
         plan: "Plan | None" = None,
+        note: str | None = None,
     ) -> int:
         """Re-time a schedule and keep it if it is the best with its number of chunks.
 
@@ -197,6 +198,8 @@ class Search:
             The grid that `epochs` counts on, where the schedule is made of rates on it.
         plan
             What a construction made it of.
+        note
+            What the user should hear of it.
         """
         from teccl.replay import simulate
 
@@ -205,7 +208,7 @@ class Search:
         except ScheduleError as reason:
             # Our own schedules keep the rules; a user has done nothing wrong here.
             raise VerificationError(f"{schedule.method} made a wrong schedule: {reason}") from None
-        return self.offer_replay(replay, epochs=epochs, grid=grid, plan=plan)
+        return self.offer_replay(replay, epochs=epochs, grid=grid, plan=plan, note=note)
 
     def offer_replay(
         self,
@@ -214,6 +217,7 @@ class Search:
         epochs: int | None = None,
         grid: TimeGrid | None = None,
         plan: "Plan | None" = None,
+        note: str | None = None,
     ) -> int:
         """Offer a schedule whose times are as early as its order allows, as `offer` does others."""
         schedule = replay.schedule
@@ -224,18 +228,20 @@ class Search:
             epochs=epochs,
             grid=grid,
             plan=plan,
+            note=note,
         )
         self.latest = candidate.length
         if self.incumbents.add(candidate):
             self.report("schedule", f"{schedule.method}, {schedule.problem.num_chunks} chunks")
         return candidate.finish_ps
 
-    def offer_plan(self, instance: "Instance", plan: "Plan") -> None:
+    def offer_plan(self, instance: "Instance", plan: "Plan", *, note: str | None = None) -> None:
         """Offer the schedule that a construction's plan stands for."""
         from teccl.construct.realise import realise
 
         schedule = realise(instance, plan, method="construct")
-        self.offer(schedule, epochs=None if instance.grid is None else plan.finish, plan=plan)
+        epochs = None if instance.grid is None else plan.finish
+        self.offer(schedule, epochs=epochs, plan=plan, note=note)
 
     def report(self, phase: str, message: str | None = None) -> None:
         """Tell whoever listens what is known."""

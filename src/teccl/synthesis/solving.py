@@ -378,7 +378,7 @@ def _finished(search: Search, best: Candidate, stopped: Status) -> Result:
         epochs=best.epochs,
         verified=True,
         solve_seconds=search.elapsed_s,
-        message=search.note,
+        message=search.note or best.note,
         tried=search.incumbents.tried if search.request.chunks is None else (),
     )
 

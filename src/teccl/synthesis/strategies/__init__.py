@@ -6,6 +6,7 @@ from teccl.synthesis.strategies.closing import ExactOffGrid
 from teccl.synthesis.strategies.construction import ConstructionStrategy
 from teccl.synthesis.strategies.exact import ExactOnGrid
 from teccl.synthesis.strategies.exchange import Exchange
+from teccl.synthesis.strategies.forests import Forests
 from teccl.synthesis.strategies.improvement import Improvement
 from teccl.synthesis.strategies.narrow_cuts import NarrowCuts
 from teccl.synthesis.strategies.periods import Periods
@@ -21,8 +22,10 @@ CONSTRUCT: list[Strategy] = [
     Staged(is_promising=True),
     Exchange(),
     Unicasts(is_promising=True),
+    Forests(is_promising=True),
     ConstructionStrategy(),
     NarrowCuts(),
+    Forests(is_promising=False),
     Periods(),
     Unicasts(is_promising=False),
     Polish(),
@@ -34,9 +37,11 @@ PORTFOLIO: list[Strategy] = [
     Staged(is_promising=True),
     Exchange(),
     Unicasts(is_promising=True),
+    Forests(is_promising=True),
     ConstructionStrategy(),
     NarrowCuts(),
     Baselines(),
+    Forests(is_promising=False),
     Periods(),
     Unicasts(is_promising=False),
     Polish(),

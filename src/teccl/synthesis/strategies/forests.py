@@ -1,0 +1,140 @@
+"""Forests: trees at the highest rate there is, repeated for many pieces of large collectives."""
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from teccl.construct.params import LISTING_UNITS, MOST_CHUNKS, NARROW_GAP, NEVER, STEPS
+from teccl.demand import Collective
+from teccl.synthesis.chunks import finest
+from teccl.synthesis.features import Features
+from teccl.synthesis.search import Search
+from teccl.synthesis.strategies.construction import construct_one
+from teccl.units import format_throughput
+
+if TYPE_CHECKING:
+    from teccl.construct.forest import Forest
+
+# Collectives whose trees span one set of nodes.
+_SPANNING = {
+    Collective.ALLGATHER,
+    Collective.BROADCAST,
+    Collective.REDUCESCATTER,
+    Collective.REDUCE,
+    Collective.ALLREDUCE,
+}
+
+
+class Forests:
+    """Packs trees that use every bottleneck to the full and sends many pieces along them.
+
+    Parameters
+    ----------
+    is_promising
+        Have a turn where the ways of pieces are short beside the whole time, else where they are
+        not.
+    """
+
+    def __init__(self, *, is_promising: bool) -> None:
+        self._is_promising = is_promising
+        self.name = "forests" if is_promising else "forests, more"
+
+    def refusal(self, features: Features) -> str | None:
+        """Forests choose their own number of chunks, for one tenant, at rates that stay."""
+        from teccl.construct.repeated import can_repeat
+
+        topology = features.request.topology
+        if features.on_grid or features.given_chunks is not None or features.has_tenants:
+            return "forests choose the chunks of one tenant, off the grid"
+        if not features.collectives <= _SPANNING or not can_repeat(features.request.problem(1)):
+            return "trees do not span the same nodes, or pieces are not alike"
+        if topology.shared or topology.has_overheads:
+            return "links have more to them than a rate"
+        is_mixed = len({topology.rate(link) for link in topology.links}) > 1
+        if is_mixed and features.request.problem(1).has_circuits:
+            return "circuits hold fast links for as long as slow ones"
+        return None
+
+    def work(self, features: Features) -> int:
+        """Look for flows over every switch and for every arc of the trees."""
+        topology = features.request.topology
+        is_switch = topology.is_switch
+        ports = is_switch[topology.link_src].sum() + is_switch[topology.link_dst].sum()
+        flows = topology.num_gpus * (topology.num_gpus + int(ports))
+        return features.phases * flows * topology.num_nodes**2 // STEPS
+
+    def attempts(self, search: Search) -> Iterator[None]:
+        """Offer one forest, with as many pieces as make the ends short and as there is work for."""
+        from teccl.construct.forest import best_forest
+        from teccl.construct.forest_plans import forest_plan
+        from teccl.construct.warmup import load_forest_kernels
+
+        work = self.work(search.features)
+        if work > search.budget.polish or (self._is_promising and not _may_be_short(search)):
+            return
+        if not search.incumbents:
+            # Where one chunk is nearly optimal many pieces gain nothing.
+            construct_one(search, search.request.problem(1), allowance=search.budget.glance)
+        if not search.is_worth(work):
+            return
+        with search.paused():
+            load_forest_kernels()
+        search.budget.spend(work)
+        forest = best_forest(search.request.problem(1), finest(search, MOST_CHUNKS))
+        if forest is None:
+            return
+        count, is_short = _pieces(search, forest)
+        if count and is_short is self._is_promising:
+            made = forest_plan(search.request.problem(count), forest)
+            if made is None:
+                return
+            search.budget.spend(_work(search, forest, count))
+            instance, plan = made
+            if not search.incumbents or plan.finish < search.incumbents.fastest:
+                search.offer_plan(instance, plan, note=_described(search, forest))
+            yield
+
+
+def _pieces(search: Search, forest: "Forest") -> tuple[int, bool]:
+    """Return the fewest pieces whose ways take next to no part of the time, else the most.
+
+    Also returns whether they take little of it. Pieces make whole periods, and no more of them
+    than there is work for.
+    """
+    from teccl.construct.forest_plans import ForestTimes
+
+    period, limit = forest.pieces, search.worthwhile
+    most = finest(search, MOST_CHUNKS) // period
+    most = min(most, limit // _work(search, forest, period))
+    if not most:
+        return 0, False
+    load, slowest = ForestTimes.of(search.request.problem(period), forest)
+    _, fastest = ForestTimes.of(search.request.problem(period * most), forest)
+    # Ends may take a little longer than the longest way.
+    enough = NARROW_GAP * load / 2
+    if fastest > enough:
+        return period * most, fastest <= 2 * NARROW_GAP * load
+    # Ways take as long as their latencies and, beyond that, less the smaller pieces are.
+    fixed = (most * fastest - slowest) / (most - 1) if most > 1 else 0.0
+    periods = math.ceil((slowest - fixed) / max(1.0, enough - fixed))
+    return period * min(most, max(1, periods)), True
+
+
+def _may_be_short(search: Search) -> bool:
+    """Whether a single hop takes next to no part of the time."""
+    latency = int(search.request.topology.alpha_ps.min(initial=NEVER))
+    return search.target is None or latency <= NARROW_GAP * search.target
+
+
+def _described(search: Search, forest: "Forest") -> str:
+    """Say how fast a forest sends everything once its trees are full."""
+    problem = search.request.problem(1)
+    rate = forest.rate * problem.size_bytes / problem.chunks.sizes[0]
+    best = ", as much as any schedule can" if forest.is_optimal else ""
+    return f"steady state: {format_throughput(rate)} of the size asked for{best}"
+
+
+def _work(search: Search, forest: "Forest", count: int) -> int:
+    """Units of scheduling and judging so many pieces."""
+    transfers = sum(map(len, forest.trees)) * count // forest.pieces
+    return LISTING_UNITS * transfers + search.features.offer_work(count)
