@@ -12,6 +12,7 @@ from teccl.construct.params import NEVER
 from teccl.construct.plan import Plan
 from teccl.construct.realise import realise
 from teccl.construct.rigid_trees import may_be_rigid, rigid_tree_plans
+from teccl.demand.demand_files import demand_from_dict
 from teccl.synthesis import solve
 from teccl.verification import verify
 
@@ -93,3 +94,14 @@ def test_a_schedule_for_fewer_buffers_is_a_start_for_more() -> None:
     assert more.finish_time_s <= start.finish_time_s
     assert more.schedule is not None
     assert more.schedule.problem.buffer == 1
+
+
+def test_chunks_of_several_sizes_keep_their_own_times() -> None:
+    """Plans that are timed for the largest chunks are not taken as they are for smaller ones."""
+    matrix = [[0, 3000, 1000], [500, 0, 2000], [700, 900, 0]]
+    entry = {"collective": "alltoallv", "matrix": matrix}
+    instance = make_instance("star:gpus=3", demand_from_dict(entry), buffer=9)
+    plans = rigid_plans(instance)
+    assert plans
+    for plan in plans:
+        assert not verify(realise(instance, plan, method="construct"))

@@ -67,7 +67,9 @@ def _fitted(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
     order = precedence(instance, tasks)
     if tasks.reduce.any() or (order.waits > 1).any() or finish_time(tasks, tasks.start) == NEVER:
         return
-    if not _turned_away(tasks, order, tasks.start, limit).any():
+    # Of chunks of several sizes some plans have only the times of the largest.
+    is_timed = plan.exact or len(instance.problem.chunks.sizes) == 1
+    if is_timed and not _turned_away(tasks, order, tasks.start, limit).any():
         yield replace(plan, exact=True)
         return
     plan = joined_copies(instance, plan)
