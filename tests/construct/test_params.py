@@ -29,17 +29,12 @@ KERNELS = {
 
 
 def numbers(path: Path) -> list[float]:
-    """Numeric literals of a module, those in subscripts, shapes and powers of two and ten aside."""
+    """Numeric literals of a module, those in subscripts and shapes aside."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     skipped: set[int] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Subscript):
             skipped |= {id(part) for part in ast.walk(node.slice)}
-        # The largest numbers that fit, and orders of magnitude.
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-            base = node.left
-            if isinstance(base, ast.Constant) and base.value in (2, 10):
-                skipped |= {id(base), id(node.right)}
         # The number of columns of an array.
         if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "reshape":
             skipped |= {id(part) for part in node.args}
@@ -68,4 +63,4 @@ def test_numbers_do_not_become_more():
         if path.stem not in KERNELS
     }
     listing = {name: values for name, values in found.items() if values}
-    assert sum(map(len, listing.values())) <= 81, listing
+    assert sum(map(len, listing.values())) <= 92, listing
