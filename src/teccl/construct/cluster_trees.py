@@ -19,7 +19,7 @@ from teccl.construct.params import NEVER, PASSES, PYTHON_UNITS, STEEPNESS, TIME_
 from teccl.construct.passages import may_join, with_passages
 from teccl.construct.paths import straight_routes
 from teccl.construct.plan import Plan
-from teccl.construct.route_first import listed_plans, routing_work
+from teccl.construct.route_first import choosing_work, listed_plans
 from teccl.construct.trees import Kind, all_parts, kinds_of, tree_plan
 from teccl.footprint import num_deliveries
 from teccl.problem import Problem
@@ -31,14 +31,14 @@ Edge = tuple[int, int]
 
 def cluster_tree_work(instance: Instance) -> int:
     """Units of growing all trees, of choosing their routes and of scheduling them by one key."""
-    return PYTHON_UNITS * num_deliveries(instance.problem) + routing_work(instance)
+    return PYTHON_UNITS * num_deliveries(instance.problem) + choosing_work(instance)
 
 
 def cluster_tree_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield plans along such trees; nothing where two GPUs of one have no route."""
     best = NEVER
     for load, plan in sorted(_layings(instance, goal), key=itemgetter(0)):
-        if load >= best or not goal.is_worth(best, routing_work(instance)):
+        if load >= best or not goal.is_worth(best, choosing_work(instance)):
             return
         for listed in listed_plans(instance, plan, goal):
             best = min(best, listed.finish)

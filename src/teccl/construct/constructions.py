@@ -25,7 +25,7 @@ from teccl.construct.restricted import rigid_plans
 from teccl.construct.reversal import can_reverse, reducing_switches
 from teccl.construct.rigid_trees import may_be_rigid, rigid_tree_plans
 from teccl.construct.ring_order import cluster_ring_plans, widest_ring_plans
-from teccl.construct.route_first import routed_plans, routing_work, separate_plans
+from teccl.construct.route_first import choosing_work, routed_plans, routing_work, separate_plans
 from teccl.construct.sums import composed_plans, in_network_plans, reduction_plans
 from teccl.construct.tenants_apart import apart_plans, apart_work, favoured_plan, shares_fabric
 from teccl.demand import Collective
@@ -64,7 +64,13 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
         work = goal.run_work(name, num_chunks, estimate)
         share = max(left // (len(serving) - place), 2 * estimate, work)
         part = replace(goal, allowance=share, spent=0, known=promised)
-        if promised < NEVER and not tied and not part.is_worth_again(name, promised, work):
+        # What more chunks promise says nothing about more runs with these.
+        is_worth = (
+            part.is_worth_again(name, promised, work)
+            if goal.climbs
+            else part.is_worth(promised, work)
+        )
+        if promised < NEVER and not tied and not is_worth:
             continue
         if not part.claims_more(name, num_chunks):
             continue
@@ -187,8 +193,8 @@ CONSTRUCTIONS = [
     Construction("in-network sums", _allreduces_in_switches, greedy_work, in_network_plans),
     Construction("both halves", _allreduces, greedy_work, composed_plans),
     Construction("reversed multicast", _reduces, greedy_work, reduction_plans),
-    Construction("ring of clusters", _spans_trees, routing_work, cluster_ring_plans),
-    Construction("widest ring", _spans_trees, routing_work, widest_ring_plans),
+    Construction("ring of clusters", _spans_trees, choosing_work, cluster_ring_plans),
+    Construction("widest ring", _spans_trees, choosing_work, widest_ring_plans),
     Construction("cluster trees", _spans_trees, cluster_tree_work, cluster_tree_plans),
     Construction("route first", _is_free, routing_work, routed_plans),
     Construction("separate copies", _lacks_copies, routing_work, separate_plans),

@@ -26,7 +26,7 @@ PATIENCE: Final = {**dict.fromkeys(("quick", "normal"), 0.3), "thorough": 0.0}
 # faster, if only on paper.
 PART: Final = 16
 # Runs that a second number of chunks must be worth: one number tells nothing about more (quality).
-SECOND_TRY: Final = 4
+SECOND_TRY: Final = 2
 # Units of any run, however small.
 RUN_UNITS: Final = 500
 # Elementary steps of insertion on calendars for a unit, and of booking one transfer.

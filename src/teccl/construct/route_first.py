@@ -46,6 +46,12 @@ def routing_work(instance: Instance) -> int:
     return _laying_work(instance) + listing_work(count, len(routes.links) / max(1, len(routes)))
 
 
+def choosing_work(instance: Instance) -> int:
+    """Units of choosing routes for trees that are known, and of scheduling them by one key."""
+    routes, count = instance.routes, num_deliveries(instance.problem)
+    return TREE_UNITS * count + listing_work(count, len(routes.links) / max(1, len(routes)))
+
+
 def _laying_work(instance: Instance) -> int:
     """Units of laying all ways; every tree looks at all routes, for sums at several roots."""
     table, deliveries = instance.problem.chunks, num_deliveries(instance.problem)

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import chain, product
 
 import numpy as np
 import numpy.typing as npt
@@ -275,20 +275,30 @@ def _hierarchies(distance: IntArray) -> Iterator[Scheme]:
 
 
 def _groupings(distance: IntArray) -> Iterator[list[int]]:
-    """Yield groups of members, by number: what is near some center, for some radii."""
+    """Yield groups of members, by number: what hangs together, or is near some center."""
     count = len(distance)
     together = np.maximum(distance, distance.T)
     radii = np.unique(together)[:-1]
     # Where GPUs lie at many distances, so many radii that groups may double from one to the next.
-    most = count.bit_length()
-    if len(radii) > most:
-        radii = radii[np.linspace(0, len(radii) - 1, most).astype(int)]
+    chosen = radii[np.linspace(0, len(radii) - 1, min(len(radii), count.bit_length())).astype(int)]
+    around = (_around_centers(together <= radius) for radius in chosen.tolist())
     known = set()
-    for radius in radii.tolist():
-        groups = _around_centers(together <= radius)
+    for groups in chain(_hanging_together(together, radii), around):
         if tuple(groups) not in known and 1 < len(set(groups)) < count:
             known.add(tuple(groups))
             yield groups
+
+
+def _hanging_together(together: IntArray, radii: IntArray) -> Iterator[list[int]]:
+    """Yield members by the component that neighbours within a radius form, while there are some."""
+    for radius in radii.tolist():
+        near = {
+            m: set(np.flatnonzero(row <= radius).tolist()) - {m} for m, row in enumerate(together)
+        }
+        groups = components(near)
+        yield groups
+        if len(set(groups)) == 1:
+            return
 
 
 def _around_centers(near: npt.NDArray[np.bool_]) -> list[int]:

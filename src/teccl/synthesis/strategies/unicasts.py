@@ -12,7 +12,6 @@ from teccl.synthesis.portfolio import run_portfolio
 from teccl.synthesis.search import Search
 from teccl.synthesis.stop import SearchStoppedError
 from teccl.synthesis.strategies.construction import ConstructionStrategy
-from teccl.synthesis.strategies.improvement import Improvement
 
 
 class Unicasts:
@@ -21,8 +20,8 @@ class Unicasts:
     Parameters
     ----------
     is_promising
-        Try exchanges that could meet the bound, with a part of the work; else all that could be
-        better than what was found, improved with what is left.
+        Try exchanges that could meet the bound, else the others that could be better than what was
+        found.
     """
 
     def __init__(self, *, is_promising: bool) -> None:
@@ -45,24 +44,23 @@ class Unicasts:
     def attempts(self, search: Search) -> Iterator[None]:
         """Offer the best schedule of each exchange that can be better than what is known."""
         sides = [_side(search, exchange) for exchange in exchanges(search.request.problem(1))]
-        sides.sort(key=lambda side: side.target or 0)
-        for number, side in enumerate(sides):
-            if not self._is_worthwhile(search, side.target or 0):
-                continue
-            left = search.budget.left // (len(sides) - number + 2 * self._is_promising)
+        chosen = [side for side in sides if self._is_in_turn(search, side.target or 0)]
+        for side in chosen:
+            # As much is left for those that follow.
+            left = search.budget.left // (2 * len(sides))
             side.budget = replace(search.budget, spent=search.budget.total - left)
-            more = [] if self._is_promising else [Improvement()]
             # Whoever asks for the end asks the search itself, too.
             with contextlib.suppress(SearchStoppedError):
-                run_portfolio(side, [ConstructionStrategy(), *more])
+                run_portfolio(side, [ConstructionStrategy()])
             search.budget.spend(left - side.budget.left)
             _offer(search, side)
             yield
 
-    def _is_worthwhile(self, search: Search, target: int) -> bool:
-        """Whether an exchange that takes at least so long is worth a search."""
-        if self._is_promising and search.target:
-            return target <= search.target * (1 + 1 / CHUNK_TOLERANCE)
+    def _is_in_turn(self, search: Search, target: int) -> bool:
+        """Whether an exchange that takes at least so long is to be solved now."""
+        could_meet = not search.target or target <= search.target * (1 + 1 / CHUNK_TOLERANCE)
+        if self._is_promising or could_meet:
+            return self._is_promising and could_meet
         return not search.incumbents or target < search.incumbents.fastest
 
 
