@@ -21,6 +21,13 @@ _STARTED: list[subprocess.Popen[bytes]] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    """Leave nothing behind, and let workers find the kernels compiled."""
+    guard_processes()
+    if config.getoption("numprocesses", None):
+        kernels.compile_all()
+
+
+def guard_processes() -> None:
     """Let interrupts reach what tests start, and have everything ended that they start."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         # Background jobs and nohup ignore it, and children would inherit that.
@@ -35,9 +42,6 @@ def pytest_configure(config: pytest.Config) -> None:
     _STARTED.append(
         subprocess.Popen([*program, str(os.getpid())], env=without, start_new_session=True)
     )
-    # Whoever has workers lets them find the kernels compiled.
-    if config.getoption("numprocesses", None):
-        kernels.compile_all()
 
 
 @pytest.fixture(scope="session", autouse=True)

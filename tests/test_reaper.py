@@ -15,7 +15,7 @@ from tests import reaper
 PROGRAM = """
 import subprocess, sys, tempfile, time
 import tests.conftest
-tests.conftest.pytest_configure()
+tests.conftest.guard_processes()
 tempfile.mkdtemp(prefix="teccl-")
 subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
 print(tempfile.gettempdir(), flush=True)

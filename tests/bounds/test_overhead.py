@@ -71,7 +71,8 @@ def piece_verdict(seed: int) -> bool | None:
         if len(finer.chunks) > FEW or problem.has_reductions:
             continue
         unit = UNIT / pieces
-        units = -(-bound // int(unit * 10**12))
+        # A third of a unit is no whole number of picoseconds.
+        units = -(-bound // (unit * 10**12))
         verdict = reachable(finer, unit, units - 1, exact=True) if units < 60 else False
         if verdict is not False:
             return verdict

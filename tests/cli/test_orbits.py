@@ -7,6 +7,7 @@ import pytest
 from jsonschema import Draft202012Validator
 from tests.cli.helpers import run
 
+from teccl.cli import orbits
 from teccl.orbit import parse_fabric
 from teccl.orbit.fabric_files import save_fabric
 
@@ -98,7 +99,7 @@ def test_pages_list_what_orbits_stand_for(tmp_path, monkeypatch):
     run(*SMALL, "--orbit", "-o", "orbit.json")
     assert run("view", "orbit.json").code == 0
     assert (tmp_path / "orbit.html").stat().st_size > 0
-    monkeypatch.setattr("teccl.cli.orbits.MOST_SHOWN", 100)
+    monkeypatch.setattr(orbits, "MOST_SHOWN", 100)
     refused = run("view", "orbit.json")
     assert (refused.code, "stands for 240 sends" in refused.err) == (2, True)
 

@@ -118,6 +118,17 @@ def test_a_pod_is_bound_by_its_links_to_the_core():
     assert summarise(narrow).physical_ps == 4 * 12 * 10**6 // 4 * 10**12 // (50 * 10**9 // 4)
 
 
+def test_a_row_of_a_torus_is_bound_by_a_slow_axis():
+    """Without switches cosets are looked at, too: 56 chunks enter a row of 8 over 16 slow links."""
+    problem = problem_of("torus:dims=8x8,alpha=0", Collective.ALLGATHER, 64 * 10**6)
+    slow = tuple(
+        replace(link, bandwidth=link.bandwidth / 10) if link.offset[0] else link
+        for link in problem.fabric.links
+    )
+    narrow = replace(problem, fabric=replace(problem.fabric, links=slow))
+    assert summarise(narrow).physical_ps == 56 * 10**6 * 10**12 // (16 * 5 * 10**9)
+
+
 def test_certificates_name_what_binds():
     """A cut names its links, a way its ends."""
     wide = summarise(problem_of("torus:dims=8x8", Collective.ALLGATHER, 64 * 10**6))

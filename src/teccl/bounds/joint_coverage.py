@@ -328,7 +328,9 @@ def _room(kinds: list[_Kind], end: int) -> Fraction:
         (heads, several), (tails, many) = kind.heads, kind.tails
         for head, count in zip(heads.tolist(), several.tolist(), strict=True):
             if len(kind.steps) == 1:
-                length = int((np.maximum(end - head - tails, 0) * many).sum())
+                # Python's integers: long times of many destinations exceed the machine's.
+                rows = zip(tails.tolist(), many.tolist(), strict=True)
+                length = sum(max(end - head - tail, 0) * times for tail, times in rows)
                 total += kind.gates * count * length * kind.steps[0][1]
                 continue
             for tail, times in zip(tails.tolist(), many.tolist(), strict=True):

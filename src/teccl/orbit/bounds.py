@@ -256,10 +256,10 @@ def _with_switches(network: _Network, inside: BoolArray) -> Iterator[BoolArray]:
     """Yield GPUs with the switches next to them that serve nobody else, and so on, level by level.
 
     A switch serves the nodes below it, those that are nearer to GPUs. Switches of different images
-    of the GPUs differ, because each serves somebody.
+    of the GPUs differ, because each serves somebody. Without switches the GPUs are all there is.
     """
     level, before = _levels(network), inside
-    for height in range(1, int(level.max()) + 1):
+    for height in range(1, max(1, int(level.max())) + 1):
         serves, others = np.zeros_like(inside), np.zeros_like(inside)
         for switch, node in ((network.src, network.dst), (network.dst, network.src)):
             below = (level[switch] == height) & (level[node] < height)
