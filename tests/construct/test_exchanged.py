@@ -1,5 +1,7 @@
 """Collectives as exchanges in which everything goes straight to where it is wanted."""
 
+from fractions import Fraction
+
 import pytest
 
 import teccl
@@ -8,7 +10,7 @@ from teccl.construct.exchanged import delivered, exchanges, is_staged
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance
 from teccl.construct.realise import realise
-from teccl.demand import Demand
+from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.problem import Problem, SwitchMode
 from teccl.replay import simulate
 from teccl.synthesis.request import Request
@@ -101,3 +103,13 @@ def test_one_allreduce_is_left_to_its_own_schemes():
     )
     search = Search(request=request, started=0.0)
     assert Unicasts(is_promising=True).refusal(search.features) is not None
+
+
+def test_sums_that_several_want_are_left_to_trees():
+    """Whoever contributes and receives would send on what has come to it."""
+    chunk = ExplicitChunk((0, 3, 6), (0, 3), reduce=True, size=Fraction(1000))
+    tenant = Tenant(collective=Collective.EXPLICIT, chunks=(chunk,))
+    request = Request(topology=Topology.parse(DRAGONFLY), demand=Demand(tenants=(tenant,)))
+    search = Search(request=request, started=0.0)
+    assert Unicasts(is_promising=True).refusal(search.features) is not None
+    assert teccl.solve(DRAGONFLY, demand=request.demand, effort="quick").verified

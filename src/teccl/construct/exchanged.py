@@ -53,6 +53,11 @@ def is_staged(problem: Problem) -> bool:
     )
 
 
+def adds_for_several(problem: Problem) -> bool:
+    """Whether several want a sum: who contributes and receives would send on what has come."""
+    return any(block.reduce and len(block.destinations) > 1 for block in _blocks(problem))
+
+
 def exchanges(problem: Problem) -> list[Exchanged]:
     """Return the exchanges that a problem may be: for each GPU, and for all of a switch at once."""
     alone = np.arange(problem.topology.num_gpus)

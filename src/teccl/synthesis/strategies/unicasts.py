@@ -4,9 +4,14 @@ import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
 
-from teccl.construct.exchanged import Exchanged, delivered, exchanges, is_staged
+from teccl.construct.exchanged import (
+    Exchanged,
+    adds_for_several,
+    delivered,
+    exchanges,
+    is_staged,
+)
 from teccl.construct.params import CHUNK_TOLERANCE
-from teccl.demand import Collective
 from teccl.synthesis.features import Features
 from teccl.synthesis.portfolio import run_portfolio
 from teccl.synthesis.search import Search
@@ -30,9 +35,11 @@ class Unicasts:
 
     def refusal(self, features: Features) -> str | None:
         """Every GPU must reach every other through switches, and there must be several of these."""
-        if features.on_grid or features.has_tenants or Collective.ALLREDUCE in features.collectives:
-            return "not one collective of copies, sums or blocks off the grid"
+        if features.on_grid or features.has_tenants:
+            return "not one collective off the grid"
         problem = features.request.problem(1)
+        if adds_for_several(problem):
+            return "several want a sum"
         if len(problem.chunks.sizes) > 1:
             return "blocks of several sizes are served by exchanges of their own"
         return None if is_staged(problem) else "no way leads through several switches alone"
