@@ -382,7 +382,7 @@ def random_sum(seed: int, gpus: int = 3) -> Problem:
         name = rng.choice(["allreduce", "allreduce", "allreduce", *SUMS])
         return Demand(tenants=(_with_ready(rng, _tenant(rng, name, ranks, 1), ranks),))
 
-    return _fluid_problem(rng, gpus, demand)
+    return fluid_problem(rng, gpus, demand)
 
 
 def random_leaves(seed: int) -> Problem:
@@ -439,10 +439,10 @@ def random_mixture(seed: int, gpus: int = 3) -> Problem:
         tenants[0] = _with_ready(rng, tenants[0], first)
         return Demand(tenants=tuple(tenants))
 
-    return _fluid_problem(rng, gpus, demand)
+    return fluid_problem(rng, gpus, demand)
 
 
-def _fluid_problem(
+def fluid_problem(
     rng: random.Random, gpus: int, make_demand: Callable[[Topology], Demand]
 ) -> Problem:
     """A small network with a demand, in some mode, perhaps with rates that change.

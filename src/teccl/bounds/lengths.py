@@ -37,7 +37,7 @@ MAX_COLUMNS = 8_000
 MOST_SHARED = 200
 
 
-class _Pairs(NamedTuple):
+class Pairs(NamedTuple):
     """Source, destination, bytes and release time of every class that moves from one to one."""
 
     source: IntArray
@@ -50,7 +50,7 @@ class _Pairs(NamedTuple):
 class _Load:
     """What has to move: pairs, and what several want or contribute to."""
 
-    pairs: _Pairs
+    pairs: Pairs
     shares: Shares
 
     @staticmethod
@@ -61,7 +61,7 @@ class _Load:
         target = np.array([nodes[0] for nodes in classes.goals])[classes.goal]
         moving = np.flatnonzero(is_pair & (source != target))
         amount = [classes.amount[i] for i in moving]
-        pairs = _Pairs(source[moving], target[moving], amount, ready[moving])
+        pairs = Pairs(source[moving], target[moving], amount, ready[moving])
         return _Load(pairs=pairs, shares=Shares(network, np.flatnonzero(~is_pair)))
 
     @property
@@ -127,13 +127,19 @@ def _balanced(network: Network, load: _Load) -> IntArray | None:
     return None if prices is None else np.round(prices / prices.max() * RESOLUTION).astype(np.int64)
 
 
-def flow_prices(network: Network) -> IntArray | None:
-    """Lengths of links that bind unicasts most, None for other demands and for large networks."""
+def unicast_load(network: Network) -> _Load | None:
+    """What has to move where all of it goes from one to one; None for other demands."""
     is_pair = _are_pairs(network)
     if not network.rate or not is_pair.all():
         return None
     load = _Load.build(network, is_pair)
-    return _flow_dual(network, load) if load.has_work else None
+    return load if load.has_work else None
+
+
+def flow_prices(network: Network) -> IntArray | None:
+    """Lengths of links that bind unicasts most, None for other demands and for large networks."""
+    load = unicast_load(network)
+    return None if load is None else _flow_dual(network, load)
 
 
 def _flow_dual(network: Network, load: _Load) -> IntArray | None:
@@ -206,7 +212,7 @@ def _length_bound(network: Network, load: _Load, name: str, lengths: IntArray) -
     distance = table[pairs.source, pairs.target]
     if (distance >= FAR).any():
         return None
-    work = _summed(pairs.amount, distance) + load.shares.work(lengths, table)
+    work = cost_of(pairs, distance) + load.shares.work(lengths, table)
     used = np.flatnonzero(lengths > 0)
     if not len(used) or work <= 0:
         return None
@@ -225,14 +231,14 @@ def _length_bound(network: Network, load: _Load, name: str, lengths: IntArray) -
     return Bound(kind="lengths", value=value, certificate=text)
 
 
-def _summed(amount: list[Fraction], distance: IntArray) -> Fraction:
+def cost_of(pairs: Pairs, distance: IntArray) -> Fraction:
     """Return the sum of amounts times distances; few amounts differ, so fractions are few too."""
     totals: dict[Fraction, int] = {}
     # Equal amounts are mostly one object, which is found much faster than by its value.
     same: dict[int, list[int]] = {}
-    for b, d in zip(amount, distance.tolist(), strict=True):
+    for b, d in zip(pairs.amount, distance.tolist(), strict=True):
         same.setdefault(id(b), []).append(d)
-    known = {id(b): b for b in amount}
+    known = {id(b): b for b in pairs.amount}
     for key, distances in same.items():
         totals[known[key]] = totals.get(known[key], 0) + sum(distances)
     return sum((b * d for b, d in totals.items()), Fraction(0))

@@ -20,6 +20,7 @@ from teccl.bounds.network import Network
 from teccl.bounds.quickest import quickest_bound
 from teccl.bounds.served import served_bounds
 from teccl.bounds.sized_cuts import sized_cut_bounds
+from teccl.bounds.timed_lengths import timed_length_bounds
 from teccl.bounds.windows import FAR
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.problem import Problem
@@ -46,6 +47,8 @@ class Evidence(NamedTuple):
         Cuts to evaluate exactly; None for all.
     narrow
         Whether computing flows is worth the time.
+    best
+        Best of the bounds that were evaluated before.
     """
 
     problem: Problem
@@ -53,6 +56,7 @@ class Evidence(NamedTuple):
     cuts: list[Estimate]
     most_cuts: int | None
     narrow: bool
+    best: int = 0
 
 
 def all_bounds(
@@ -85,7 +89,10 @@ def all_bounds(
     estimates = [cut_estimate(network, cut) for cut in candidate_cuts(network, narrow=narrow)]
     found = sorted((e for e in estimates if e is not None), key=lambda e: -e.value)
     evidence = Evidence(problem, network, found, most_cuts, narrow)
-    bounds = [bound for family in FAMILIES.values() for bound in family(evidence)]
+    bounds: list[Bound] = []
+    for family in FAMILIES.values():
+        bounds += family(evidence)
+        evidence = evidence._replace(best=max((bound.value for bound in bounds), default=0))
     return sorted(bounds, key=lambda b: -b.value)
 
 
@@ -168,6 +175,9 @@ FAMILIES: dict[str, Callable[[Evidence], Iterable[Bound]]] = {
         evidence.network, [estimate.cut for estimate in evidence.cuts]
     ),
     "alone": _alone,
+    "timed lengths": lambda evidence: (
+        timed_length_bounds(evidence.network, evidence.best) if evidence.narrow else []
+    ),
 }
 
 

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray, concatenated_ranges
-from teccl.construct.params import BOOK_STEPS, BUDGET, NEVER, PASS_WORK, PYTHON_UNITS, STEPS
+from teccl.construct.params import BOOK_STEPS, NEVER, PASS_WORK, PYTHON_UNITS, STEPS
 from teccl.construct.plan import Plan
 from teccl.construct.tabulation import FAR, diameter, job_tables, network_tables, rate_steps
 from teccl.construct.turned import is_turnable, turned_instance, turned_plan
@@ -26,8 +26,6 @@ FloatArray = npt.NDArray[np.float64]
 
 # What holding a full resource costs beside time, in each pass after the first.
 PRICES = (*2 * (0.0, 1.0, 4.0), 0.0)
-# Steps of a first pass that is not needed: as long as a whole search of normal effort.
-MOST_STEPS = STEPS * BUDGET["normal"]
 # Bookings for which there is room on each resource at first.
 FIRST_ROOM = 2
 
@@ -249,13 +247,14 @@ def inserted_plans(instance: Instance, goal: Goal, *, single: bool = False) -> I
     alone = shop.alone()
     if alone is None:
         return
-    best, done = NEVER, 0
+    best, done, estimate = NEVER, 0, estimated_work(instance) // STEPS
     for order, price in _passes(shop, alone, goal.seed):
         shop.set_prices(price)
         shop.clear()
         is_needed = min(best, goal.known) == NEVER
-        # An estimate may be far too low, and all of a pass is lost if it ends early.
-        is_served = shop.insert(order, until=FAR if is_needed else done + MOST_STEPS)
+        # An estimate may be too low, and all of a pass is lost if it ends early.
+        most = 2 * STEPS * max(goal.allowance - goal.spent, estimate)
+        is_served = shop.insert(order, until=FAR if is_needed else done + most)
         work, done = (shop.work - done) // STEPS, shop.work
         goal.spent += work
         if is_served and shop.finish < best:

@@ -33,8 +33,7 @@ def ladder(search: Search, work: Callable[[int], int], *, most: int | None = Non
     tolerance = 1 / CHUNK_TOLERANCE
     stale, fastest, count = 0, None, 1
     while stale < 2 and not search.is_within(tolerance):
-        # As much is left for whoever comes next.
-        if search.incumbents and not search.is_worth(2 * work(count)):
+        if search.incumbents and not search.is_worth(work(count)):
             return
         search.latest = None
         yield count

@@ -31,11 +31,14 @@ class Strategy(Protocol):
 
 
 def run_portfolio(search: Search, strategies: Iterable[Strategy]) -> None:
-    """Let every strategy that serves have its turn, where a gap is left that is worth its work."""
-    for strategy in strategies:
+    """Let every strategy that serves have its turn, where a gap is left that is worth its work.
+
+    Each may spend half of what is left, the last one all of it.
+    """
+    serving = [each for each in strategies if each.refusal(search.features) is None]
+    for place, strategy in enumerate(serving, start=1):
         search.checkpoint()
-        if strategy.refusal(search.features) is not None:
-            continue
+        search.budget.keep(half=place < len(serving))
         if not search.is_worth(strategy.work(search.features)):
             continue
         search.report(strategy.name)

@@ -18,11 +18,14 @@ class Budget:
         Gap for which all of it is worth spending.
     spent
         So far, as estimated before each attempt.
+    kept
+        For strategies whose turn is still to come.
     """
 
     total: int
     patience: float
     spent: int = 0
+    kept: int = 0
 
     @staticmethod
     def of(effort: Effort, offer_work: int) -> "Budget":
@@ -32,8 +35,13 @@ class Budget:
 
     @property
     def left(self) -> int:
-        """Units that may still be spent."""
-        return max(0, self.total - self.spent)
+        """Units that may still be spent now."""
+        return max(0, self.total - self.spent - self.kept)
+
+    def keep(self, *, half: bool) -> None:
+        """Keep half of what is left for whoever comes next, or nothing if nobody does."""
+        self.kept = 0
+        self.kept = self.left // 2 if half else 0
 
     @property
     def price(self) -> float:

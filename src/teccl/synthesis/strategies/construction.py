@@ -32,9 +32,6 @@ class ConstructionStrategy:
     def attempts(self, search: Search) -> Iterator[None]:
         """Construct with more and more chunks."""
         for count in ladder(search, search.features.offer_work):
-            # What constructions take is known only afterwards: some is left for whoever comes next.
-            if search.incumbents and search.budget.left <= 2 * search.budget.polish:
-                return
             search.budget.spend(search.features.offer_work(count))
             problem = search.request.problem(count)
             climbs = search.request.chunks is None and count < most_chunks(search)
