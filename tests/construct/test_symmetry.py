@@ -10,9 +10,17 @@ import pytest
 from tests.construct.small import best_plan, make_instance, make_problem, verified
 
 from teccl.construct import route_first
+from teccl.construct.goal import Goal
+from teccl.construct.insertion import inserted_plans
 from teccl.construct.instance import Instance
-from teccl.construct.symmetry import find_group, is_symmetric_demand, symmetric_plans
+from teccl.construct.symmetry import (
+    find_group,
+    is_symmetric_demand,
+    plans_in_quotient,
+    symmetric_plans,
+)
 from teccl.demand import Collective, Demand
+from teccl.schedule.timing import send_times
 from teccl.topology import Topology
 
 
@@ -139,3 +147,21 @@ def test_paths_of_one_source_repeat(spec: str, monkeypatch: pytest.MonkeyPatch) 
     assert calls
     verified(made, plan)
     assert plan.finish <= 1.1 * whole.finish
+
+
+@pytest.mark.parametrize("spec", ["dgx-h100:chassis=3", "torus:dims=3x3", "dgx1"])
+def test_exchanges_are_inserted_for_one_source_of_each_orbit(spec: str) -> None:
+    """What is inserted in the quotient is a schedule when the group repeats it, link by link."""
+    made = make_instance(spec, "alltoall", num_chunks=2)
+    plans = list(plans_in_quotient(made, lambda small: inserted_plans(small, Goal())))
+    assert plans
+    for plan in plans:
+        assert plan.shifts
+        assert len(np.unique(plan.rows[:, 0])) == len(made.problem.chunks)
+        assert send_times(verified(made, plan)).arrival_ps.max() == plan.finish
+
+
+def test_links_that_a_shift_leaves_in_place_are_not_used() -> None:
+    """Links to the core of a fat tree are their own images, so that nothing is repeated there."""
+    made = make_instance("fat-tree:k=4", "alltoall")
+    assert list(plans_in_quotient(made, lambda small: inserted_plans(small, Goal()))) == []

@@ -24,9 +24,10 @@ from teccl.construct.plan import Plan
 from teccl.construct.restricted import rigid_plans
 from teccl.construct.reversal import can_reverse, reducing_switches
 from teccl.construct.rigid_trees import may_be_rigid, rigid_tree_plans
-from teccl.construct.ring_order import cluster_ring_plans, widest_ring_plans
+from teccl.construct.ring_order import cluster_ring_plans
 from teccl.construct.route_first import choosing_work, routed_plans, routing_work, separate_plans
 from teccl.construct.sums import composed_plans, in_network_plans, reduction_plans
+from teccl.construct.symmetry import find_group, is_symmetric_demand, plans_in_quotient
 from teccl.construct.tenants_apart import apart_plans, apart_work, favoured_plan, shares_fabric
 from teccl.demand import Collective
 from teccl.demand.tenants import MAKESPAN_PART
@@ -109,6 +110,23 @@ def _inserts(instance: Instance) -> bool:
     sums = _only_combines(problem) or not problem.chunks.reduce.any()
     alone = problem.copy or all(len(nodes) == 1 for nodes in _goal_sets(problem.chunks))
     return sums and alone and insertion_refusal(instance) is None
+
+
+def _repeats(instance: Instance) -> bool:
+    """Whether shifts of all ranks leave an exchange as it is."""
+    problem = instance.problem
+    is_alike = problem.copy and is_symmetric_demand(problem, Collective.ALLTOALL)
+    return is_alike and _inserts(instance) and find_group(problem.topology) is not None
+
+
+def _repeated_work(instance: Instance) -> int:
+    """Units of inserting one source's chunks, and of making rows of all images."""
+    return insertion_work(instance) // instance.problem.num_gpus + greedy_work(instance)
+
+
+def _repeated_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    goal.begin(greedy_work(instance))
+    return plans_in_quotient(instance, lambda small: inserted_plans(small, goal))
 
 
 def _least_work(instance: Instance) -> int:
@@ -194,8 +212,8 @@ CONSTRUCTIONS = [
     Construction("both halves", _allreduces, greedy_work, composed_plans),
     Construction("reversed multicast", _reduces, greedy_work, reduction_plans),
     Construction("ring of clusters", _spans_trees, choosing_work, cluster_ring_plans),
-    Construction("widest ring", _spans_trees, choosing_work, widest_ring_plans),
     Construction("cluster trees", _spans_trees, cluster_tree_work, cluster_tree_plans),
+    Construction("repeated insertion", _repeats, _repeated_work, _repeated_plans),
     Construction("route first", _is_free, routing_work, routed_plans),
     Construction("separate copies", _lacks_copies, routing_work, separate_plans),
     Construction("rigid trees", may_be_rigid, routing_work, rigid_tree_plans),

@@ -25,6 +25,8 @@ PATIENCE: Final = {**dict.fromkeys(("quick", "normal"), 0.3), "thorough": 0.0}
 # than to take such a part of some link's latency: a pipeline of finer ones is always a little
 # faster, if only on paper.
 PART: Final = 16
+# Part of the work left that a strategy leaves to those that follow (quality).
+KEPT_PART: Final = 4
 # Runs that a second number of chunks must be worth: one number tells nothing about more (quality).
 SECOND_TRY: Final = 2
 # Units of any run, however small.

@@ -68,8 +68,6 @@ class _Laying(NamedTuple):
 DIRECT_LAYINGS = (_Laying(0.1), _Laying(1e-6))
 LONG_LAYING = _Laying(0.3, 60.0, 0.98)
 SWITCHED_LAYINGS = tuple(LONG_LAYING._replace(aim=aim, stretch=1.2) for aim in (0.97, 0.99))
-# A gap with which no further trees are scheduled.
-GOOD_GAP = 0.023
 # Load above the bound with which other trees are laid instead, through switches.
 BALANCED = 1.03
 # Routes that are looked at in all passes over the trees, and the fewest and most passes.
@@ -80,8 +78,8 @@ ACROSS = {False: LONG_LAYING, True: _Laying(30.0, 200.0, 0.98, passes=3, enough=
 # How they are laid too where such a share of the members are slow, which hang near the roots then.
 FEW_SLOW = 0.125
 SHORT_ACROSS = ACROSS[True]._replace(length_weight=300.0)
-# The other kind of passages is tried too where such a gap is left, of copies and of sums that go
-# back out.
+# Other trees, and the other kind of passages, are tried too where such a gap is left, of copies and
+# of sums that go back out.
 OTHER_GAPS = (0.02, 0.1)
 # Share of the time for which a GPU may have to send its own before sums and results overlap, and
 # which share of it then either lasts. Branches may then take such a part of it one after another.
@@ -279,7 +277,7 @@ def _switched_plan(work: _Repetition) -> Plan | None:
             (finish_time(turns.tasks, start), turns, part, start)
             for part, start in zip(parts, found_starts, strict=True)
         ]
-        if min(tries, key=itemgetter(0))[0] <= (1 + GOOD_GAP) * turns.target:
+        if min(tries, key=itemgetter(0))[0] <= (1 + OTHER_GAPS[0]) * turns.target:
             break
     _, turns, part, start = min(tries, key=itemgetter(0))
     return turns.plan(turns.starts(part, rounds=JUSTIFICATIONS - 1, known=start))

@@ -240,15 +240,37 @@ def symmetric_plans(instance: Instance, group: Group, *, seed: int) -> Iterator[
         yield repeated
 
 
+def plans_in_quotient(
+    instance: Instance, make: Callable[[Instance], Iterator[Plan]]
+) -> Iterator[Plan]:
+    """Make plans for one source of each orbit and yield them repeated by the group."""
+    group = find_group(instance.problem.topology)
+    quotient = None if group is None else _quotient(instance, group)
+    if group is None or quotient is None:
+        return
+    small, kept, chunk_image = quotient
+    for plan in make(_apart(small)):
+        repeated = _repeated(instance, plan, group, kept, chunk_image)
+        if repeated is not None:
+            yield replace(repeated, shifts=group.shifts)
+
+
+def _apart(small: Instance) -> Instance:
+    """Forbid branches that join a passage: each image would be a transfer of its own."""
+    if small.problem.switch is not SwitchMode.COPY:
+        return small
+    return replace(small, problem=replace(small.problem, switch=SwitchMode.NO_COPY))
+
+
 def improved_in_quotient(
     instance: Instance, plan: Plan, improve: Callable[[Instance, Plan], Plan]
 ) -> Plan | None:
-    """Improve an AllGather that a group repeats for one source of each orbit, and repeat that.
+    """Improve what a group repeats for one source of each orbit, and repeat that.
 
     Parameters
     ----------
     plan
-        As `symmetric_plans` makes it.
+        As `symmetric_plans` and `plans_in_quotient` make it.
     improve
         Returns a plan of an instance at least as good as a given one.
 
@@ -272,11 +294,8 @@ def improved_in_quotient(
     rows[:, 0], rows[:, 1] = number[rows[:, 0]], place[rows[:, 1]]
     if (rows[:, 1] < 0).any() or rows[:, 4].any():
         return None
-    # Images of a branch that joins a passage would each be a transfer of its own.
-    if small.problem.switch is SwitchMode.COPY:
-        small = replace(small, problem=replace(small.problem, switch=SwitchMode.NO_COPY))
     start = replace(plan, rows=rows, shifts=())
-    better = improve(small, start)
+    better = improve(_apart(small), start)
     if better is start:
         return None
     repeated = _repeated(instance, better, group, kept, chunk_image)
@@ -293,21 +312,33 @@ def _quotient(instance: Instance, group: Group) -> tuple[Instance, IntArray, Int
     usable = np.logical_and.reduceat(fixed[routes.links] == 1, routes.link_start[:-1])
     if not usable.any():
         return None
-    sources = np.array([problem.chunks.sources(k)[0] for k in range(len(problem.chunks))])
-    base = np.flatnonzero(group.nodes.min(axis=0)[sources] == sources)
-    usable &= ~_replaceable(instance, group, np.unique(sources[base]))
+    base, chunk_image = _chunk_images(problem, group)
+    sources = np.unique([problem.chunks.sources(k)[0] for k in base.tolist()])
+    usable &= ~_replaceable(instance, group, sources)
     small = _restricted(instance, usable, group, base)
-    chunk_at = {
-        (int(node), int(piece)): k
-        for k, (node, piece) in enumerate(zip(sources, problem.chunks.piece, strict=True))
-    }
-    chunk_image = np.array(
-        [
-            [chunk_at[int(g[sources[k]]), int(problem.chunks.piece[k])] for k in base]
-            for g in group.nodes
-        ]
-    )
     return small, np.flatnonzero(usable), chunk_image
+
+
+def _chunk_images(problem: Problem, group: Group) -> tuple[IntArray, IntArray]:
+    """Return the chunks of one source of each orbit and, per element, where it takes each of them.
+
+    Chunks have one source; those that several want are wanted by all alike.
+    """
+    table, n = problem.chunks, problem.topology.num_nodes
+    firsts = np.array([nodes[0] for nodes in table.sets])
+    source, target = firsts[table.source_set], firsts[table.destination_set]
+    is_single = np.array([len(nodes) == 1 for nodes in table.sets])[table.destination_set]
+    target = np.where(is_single, target, source)
+    pieces = int(table.piece.max()) + 1
+
+    def key(source: IntArray, target: IntArray) -> IntArray:
+        return (source * n + target) * pieces
+
+    base = np.flatnonzero(group.nodes.min(axis=0)[source] == source)
+    at = np.full(n * n * pieces, -1, dtype=np.int64)
+    at[key(source, target) + table.piece] = np.arange(len(table))
+    moved = [key(g[source[base]], g[target[base]]) + table.piece[base] for g in group.nodes]
+    return base, np.stack([at[places] for places in moved])
 
 
 def _replaceable(instance: Instance, group: Group, sources: IntArray) -> npt.NDArray[np.bool_]:
@@ -340,20 +371,7 @@ def symmetric_paths(instance: Instance, group: Group, lay: Lay) -> Plan | None:
     problem = instance.problem
     if problem.topology.shared:
         return None
-    table, n = problem.chunks, problem.topology.num_nodes
-    firsts = np.array([nodes[0] for nodes in table.sets])
-    source, target = firsts[table.source_set], firsts[table.destination_set]
-    pieces = int(table.piece.max()) + 1
-
-    def key(source: IntArray, target: IntArray) -> IntArray:
-        return (source * n + target) * pieces
-
-    base = np.flatnonzero(group.nodes.min(axis=0)[source] == source)
-    at = np.full(n * n * pieces, -1, dtype=np.int64)
-    at[key(source, target) + table.piece] = np.arange(len(table))
-    chunk_image = np.stack(
-        [at[key(g[source[base]], g[target[base]]) + table.piece[base]] for g in group.nodes]
-    )
+    base, chunk_image = _chunk_images(problem, group)
     every = np.arange(len(instance.routes))
     plan = lay(_restricted(instance, np.ones(len(every), dtype=bool), group, base))
     return None if plan is None else _repeated(instance, plan, group, every, chunk_image)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
+from teccl.construct.params import KEPT_PART
 from teccl.synthesis.features import Features
 from teccl.synthesis.search import Search
 
@@ -33,12 +34,12 @@ class Strategy(Protocol):
 def run_portfolio(search: Search, strategies: Iterable[Strategy]) -> None:
     """Let every strategy that serves have its turn, where a gap is left that is worth its work.
 
-    Each may spend half of what is left, the last one all of it.
+    Each leaves a part of the work for those that follow.
     """
     serving = [each for each in strategies if each.refusal(search.features) is None]
     for place, strategy in enumerate(serving, start=1):
         search.checkpoint()
-        search.budget.keep(half=place < len(serving))
+        search.budget.keep(KEPT_PART if place < len(serving) else None)
         if not search.is_worth(strategy.work(search.features)):
             continue
         search.report(strategy.name)

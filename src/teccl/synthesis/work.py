@@ -38,10 +38,10 @@ class Budget:
         """Units that may still be spent now."""
         return max(0, self.total - self.spent - self.kept)
 
-    def keep(self, *, half: bool) -> None:
-        """Keep half of what is left for whoever comes next, or nothing if nobody does."""
+    def keep(self, part: int | None) -> None:
+        """Keep a part of what is left for whoever comes next, or nothing if nobody does."""
         self.kept = 0
-        self.kept = self.left // 2 if half else 0
+        self.kept = self.left // part if part else 0
 
     @property
     def price(self) -> float:

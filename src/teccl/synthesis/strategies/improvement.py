@@ -61,13 +61,18 @@ def _starts(search: Search) -> "list[tuple[Instance, Plan]]":
     starts: list[tuple[Instance, Plan]] = []
     for count in sorted(search.incumbents, reverse=True):
         instance = Instance.build(search.request.problem(count))
-        if refusal(instance) is not None or search.worthwhile < PASSES_EACH * _pass(instance):
-            continue
         known = search.incumbents.get(count)
-        if known is not None and known.plan is not None:
-            starts.append((instance, known.plan))
-        goal = Goal(target=search.target or 0, seed=search.request.seed)
-        starts += [(instance, plan) for plan in list(inserted_plans(instance, goal))[-1:]]
+        plan = None if known is None else known.plan
+        # What a group repeats is improved for one source of each orbit.
+        alike = instance.problem.num_gpus if plan is not None and plan.shifts else 1
+        passes = search.worthwhile // max(1, _pass(instance))
+        if refusal(instance) is not None or passes * alike < PASSES_EACH:
+            continue
+        if plan is not None:
+            starts.append((instance, plan))
+        if passes >= PASSES_EACH:
+            goal = Goal(target=search.target or 0, seed=search.request.seed)
+            starts += [(instance, plan) for plan in list(inserted_plans(instance, goal))[-1:]]
         if len(starts) > 2:
             break
     return starts
