@@ -27,7 +27,7 @@ from teccl.construct.rigid_trees import may_be_rigid, rigid_tree_plans
 from teccl.construct.ring_order import cluster_ring_plans
 from teccl.construct.route_first import choosing_work, routed_plans, routing_work, separate_plans
 from teccl.construct.sums import composed_plans, in_network_plans, reduction_plans
-from teccl.construct.symmetry import find_group, is_symmetric_demand, plans_in_quotient
+from teccl.construct.symmetry import find_group, free_group, is_symmetric_demand, plans_in_quotient
 from teccl.construct.tenants_apart import apart_plans, apart_work, favoured_plan, shares_fabric
 from teccl.demand import Collective
 from teccl.demand.tenants import MAKESPAN_PART
@@ -121,7 +121,9 @@ def _repeats(instance: Instance) -> bool:
 
 def _repeated_work(instance: Instance) -> int:
     """Units of inserting one source's chunks, and of making rows of all images."""
-    return insertion_work(instance) // instance.problem.num_gpus + greedy_work(instance)
+    group = free_group(instance.problem.topology)
+    alike = 1 if group is None else len(group)
+    return insertion_work(instance) // alike + greedy_work(instance)
 
 
 def _repeated_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:

@@ -5,10 +5,11 @@ source of each orbit only. All images of a link are in use at the same time, so 
 orbit of links is one resource; what fits there fits everywhere when repeated.
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import count
+from itertools import combinations, count
 
 import numpy as np
 import numpy.typing as npt
@@ -243,16 +244,47 @@ def symmetric_plans(instance: Instance, group: Group, *, seed: int) -> Iterator[
 def plans_in_quotient(
     instance: Instance, make: Callable[[Instance], Iterator[Plan]]
 ) -> Iterator[Plan]:
-    """Make plans for one source of each orbit and yield them repeated by the group."""
-    group = find_group(instance.problem.topology)
-    quotient = None if group is None else _quotient(instance, group)
-    if group is None or quotient is None:
-        return
-    small, kept, chunk_image = quotient
-    for plan in make(_apart(small)):
-        repeated = _repeated(instance, plan, group, kept, chunk_image)
-        if repeated is not None:
-            yield replace(repeated, shifts=group.shifts)
+    """Make plans for one source of each orbit and yield them repeated by the group.
+
+    The whole group leaves least to do but may have to do without links that some shifts leave in
+    place; the part that moves all links comes next.
+    """
+    topology = instance.problem.topology
+    known: list[tuple[IntArray, ...]] = []
+    for group in (find_group(topology), free_group(topology)):
+        quotient = None if group is None else _quotient(instance, group)
+        if group is None or quotient is None or any(_is_same(group.shifts, k) for k in known):
+            continue
+        known.append(group.shifts)
+        small, kept, chunk_image = quotient
+        for plan in make(_apart(small)):
+            repeated = _repeated(instance, plan, group, kept, chunk_image)
+            if repeated is not None:
+                yield replace(repeated, shifts=group.shifts)
+
+
+@lru_cache(maxsize=2)
+def free_group(topology: Topology) -> Group | None:
+    """Return the largest part of the group, made of some of its shifts, that moves every link.
+
+    A rotation of the GPUs below a leaf leaves the links above it in place; that of all leaves
+    does not.
+    """
+    whole = find_group(topology)
+    if whole is None:
+        return None
+    rank = np.full(topology.num_nodes, -1)
+    rank[topology.gpus] = np.arange(topology.num_gpus)
+    moves = [rank[shift[topology.gpus]] for shift in whole.shifts]
+    kind = _link_kinds(topology)
+    best = None
+    for size in range(len(moves), 0, -1):
+        for chosen in combinations(moves, size):
+            group = _generate(topology, kind, chosen)
+            is_free = group is not None and bool((group.links[1:] != group.links[0]).all())
+            if group is not None and is_free and (best is None or len(group) > len(best)):
+                best = group
+    return best
 
 
 def _apart(small: Instance) -> Instance:
@@ -279,11 +311,10 @@ def improved_in_quotient(
     Plan or None
         None where the plan is no such one, or nothing is gained.
     """
-    group = find_group(instance.problem.topology)
-    if group is None or not plan.shifts:
-        return None
-    quotient = _quotient(instance, group)
-    if quotient is None:
+    groups = (group(instance.problem.topology) for group in (find_group, free_group))
+    group = next((g for g in groups if g is not None and _is_same(g.shifts, plan.shifts)), None)
+    quotient = None if group is None else _quotient(instance, group)
+    if group is None or quotient is None:
         return None
     small, kept, chunk_image = quotient
     number = np.full(len(instance.problem.chunks), -1)
@@ -300,6 +331,24 @@ def improved_in_quotient(
         return None
     repeated = _repeated(instance, better, group, kept, chunk_image)
     return None if repeated is None else replace(repeated, shifts=group.shifts)
+
+
+def num_images(plan: Plan) -> int:
+    """Return how often the shifts of a plan repeat it, itself included."""
+    return math.prod(_order(shift) for shift in plan.shifts)
+
+
+def _order(shift: IntArray) -> int:
+    """Return after how many steps a permutation has everything in place again."""
+    power, order = shift, 1
+    while (power != np.arange(len(shift))).any():
+        power, order = shift[power], order + 1
+    return order
+
+
+def _is_same(shifts: Sequence[IntArray], others: Sequence[IntArray]) -> bool:
+    """Whether two groups are made of the same shifts."""
+    return len(shifts) == len(others) and all(map(np.array_equal, shifts, others))
 
 
 def _quotient(instance: Instance, group: Group) -> tuple[Instance, IntArray, IntArray] | None:

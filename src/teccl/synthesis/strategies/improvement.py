@@ -57,6 +57,7 @@ def _starts(search: Search) -> "list[tuple[Instance, Plan]]":
     from teccl.construct.goal import Goal
     from teccl.construct.insertion import inserted_plans, refusal
     from teccl.construct.instance import Instance
+    from teccl.construct.symmetry import num_images
 
     starts: list[tuple[Instance, Plan]] = []
     for count in sorted(search.incumbents, reverse=True):
@@ -64,7 +65,7 @@ def _starts(search: Search) -> "list[tuple[Instance, Plan]]":
         known = search.incumbents.get(count)
         plan = None if known is None else known.plan
         # What a group repeats is improved for one source of each orbit.
-        alike = instance.problem.num_gpus if plan is not None and plan.shifts else 1
+        alike = 1 if plan is None else num_images(plan)
         passes = search.worthwhile // max(1, _pass(instance))
         if refusal(instance) is not None or passes * alike < PASSES_EACH:
             continue
