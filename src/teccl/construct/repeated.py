@@ -378,6 +378,7 @@ class _Turns(NamedTuple):
     order: Precedence
     place: npt.NDArray[np.float64]
     target: float
+    checkpoint: Callable[[], None]
 
     @staticmethod
     def of(work: _Repetition, trees: Plan) -> "_Turns":
@@ -397,6 +398,7 @@ class _Turns(NamedTuple):
             order=order,
             place=(piece // pieces + turn) / periods,
             target=work.goal * periods,
+            checkpoint=work.checkpoint,
         )
 
     def parts(self, most: int) -> float:
@@ -419,6 +421,7 @@ class _Turns(NamedTuple):
             rounds=rounds,
             order=self.order,
             known=known,
+            checkpoint=self.checkpoint,
         )
 
     def scarce_first(self, *, overlaps: bool) -> IntArray:
