@@ -4,6 +4,9 @@ import subprocess
 import sys
 
 import pytest
+import typer
+
+from teccl.cli.app import COMMANDS, build_app
 
 SMALL = "solve dgx1 allgather --size 1MB --quiet"
 LISTING = """
@@ -12,10 +15,11 @@ from teccl.cli import main
 code = main({words!r})
 print(code, *(name for name in {names!r} if name in sys.modules))
 """
-# Planning orbits, Fortran, figures, the web, and back ends of their own processes.
+# Planning orbits, other commands, Fortran, linear algebra, figures, the web, and back ends of their
+# own processes.
 HEAVY = (
-    *("teccl.orbit.solving", "teccl.orbit.judge", "numpy.f2py", "matplotlib", "asyncio"),
-    *("torch", "mpi4py", "ortools", "highspy"),
+    *("teccl.orbit.solving", "teccl.orbit.judge", "teccl.cli.sweep", "numpy.f2py", "numpy.testing"),
+    *("scipy.linalg", "scipy.optimize", "matplotlib", "asyncio", "torch", "mpi4py", "ortools"),
 )
 
 
@@ -27,11 +31,22 @@ def test_small_commands_load_little(words: str) -> None:
     assert done.stdout.split() == ["0"]
 
 
-def test_scipy_works_without_fortran() -> None:
-    """Other users of numpy in the process see a module, and scipy all that it needs."""
+def test_graphs_alone_leave_the_rest_of_scipy_to_others() -> None:
+    """What was spared loads when it is asked for, and is what it always was."""
     text = (
-        "from teccl.cli.startup import spare_f2py; spare_f2py(); import scipy.sparse.csgraph;"
-        "from scipy.optimize import linprog; print(linprog([1], bounds=(2, 3)).fun)"
+        "from teccl.cli.startup import load_graphs_alone; load_graphs_alone();"
+        "from scipy.optimize import linprog; print(linprog([1], bounds=(2, 3)).fun);"
+        "from scipy.sparse.linalg import LinearOperator; print(LinearOperator.__module__);"
+        "import numpy; print(numpy.testing.__name__)"
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    assert float(done.stdout) == 2
+    assert done.stdout.split() == ["2.0", "scipy.sparse.linalg._interface", "numpy.testing"]
+
+
+def test_one_command_is_built_without_the_others() -> None:
+    """A line that begins with a command's name needs that command only; the help needs all."""
+    alone = typer.main.get_command(build_app("solve"))
+    assert list(getattr(alone, "commands", {})) == ["solve"]
+    for only in (None, "--help", "sovle"):
+        every = typer.main.get_command(build_app(only))
+        assert set(getattr(every, "commands", {})) == set(COMMANDS)

@@ -73,7 +73,7 @@ def test_both_halves_take_one_passage_for_each_chunk():
 def test_ways_that_do_not_meet_in_time_are_kept_apart(rates, alphas):
     topology = star(rates, alphas=alphas)
     assert gathered_allreduce(*halves(topology)) is None
-    result = teccl.solve(topology, "allreduce", size="1MB", effort="quick")
+    result = teccl.solve(topology, "allreduce", size="1MB", effort="quick", max_chunks=8)
     assert result.verified
     # Where several sums of a chunk are kept, only GPUs add.
     assert inputs_per_sum(result.schedule) == (set() if result.schedule.sums is not None else {1})
@@ -134,7 +134,7 @@ def test_passages_enter_a_switch_once():
         for name in names
     ]
     topology = Topology(name="spines", nodes=tuple(nodes), links=tuple(links))
-    result = teccl.solve(topology, "allreduce", size="1MB", effort="quick")
+    result = teccl.solve(topology, "allreduce", size="1MB", effort="quick", max_chunks=8)
     assert verify(result.schedule) == ()
 
 
@@ -147,5 +147,5 @@ def test_passages_use_a_shared_capacity_once(shared):
         for link in topology.links
     ]
     topology = replace(topology, links=tuple(links), shared={"pool": Fraction(10**10)})
-    result = teccl.solve(topology, "allreduce", size="1MB", effort="quick")
+    result = teccl.solve(topology, "allreduce", size="1MB", effort="quick", max_chunks=8)
     assert verify(result.schedule) == ()

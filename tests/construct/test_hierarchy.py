@@ -94,6 +94,7 @@ def test_schedules_by_groups_are_right(collective, grid, monkeypatch):
         collective,
         size="24MB",
         chunks=1,
+        method="construct",
         effort="quick",
         grid=grid,
         degrade=["c0/gpu0:leaf0=50%"],

@@ -122,3 +122,17 @@ def test_what_lies_between_urgent_tasks_is_kept() -> None:
     lag, release = np.full(5, 10), np.array([0, 0, 99, 0, 0, 0])
     head = heads(sequence, next_start, next_task, lag, release)
     assert head.tolist() == [0, 10, 99, 109, 119, 20]
+
+
+def test_justification_ends_between_two_placements() -> None:
+    """Rounds of large problems take seconds, and a time limit must not wait for the last."""
+
+    def stop() -> None:
+        raise TimeoutError
+
+    instance = without_long_ways(make_instance("star:gpus=3", "allgather", "64MB", num_chunks=2))
+    tasks, order = laid(instance)
+    key = np.arange(len(tasks))
+    justify_serially(instance, tasks, key=key, rounds=0, order=order, checkpoint=stop)
+    with pytest.raises(TimeoutError):
+        justify_serially(instance, tasks, key=key, rounds=1, order=order, checkpoint=stop)

@@ -19,7 +19,8 @@ COLLECTIVES = [c.value for c in Collective if c not in (Collective.ALLTOALLV, Co
 
 
 def solved(topology: str, collective: str, **options) -> Schedule:
-    options = {"size": "1001B", "effort": "quick", **options}
+    method = "auto" if collective == "allreduce" else "construct"
+    options = {"size": "1001B", "effort": "quick", "method": method, **options}
     schedule = teccl.solve(topology, collective, **options).schedule
     assert schedule is not None
     return schedule

@@ -17,6 +17,8 @@ COLLECTIVES = [c.value for c in Collective if c not in (Collective.ALLTOALLV, Co
 
 
 def solved(topology: str, collective: str | None = None, **options) -> Schedule:
+    if "chunks" in options and collective != "allreduce":
+        options.setdefault("method", "construct")
     options = {"effort": "quick", **options}
     if "demand" not in options:
         options.setdefault("size", "1KB")

@@ -49,8 +49,9 @@ def one_shot(gpus: int, collective: str, size: int = 4096, root: int | None = No
 
 
 def solved(topology, collective: str, *, size=4096, root=None, **options) -> Schedule:
-    """A schedule of some method."""
-    options = {"effort": "quick", **options}
+    """A schedule of some method; only AllReduces have others than constructions that matter."""
+    method = "auto" if collective == "allreduce" else "construct"
+    options = {"effort": "quick", "method": method, **options}
     found = teccl.solve(topology, collective, size=size, root=root, **options).schedule
     assert found is not None
     return found

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.bounds.balanced import balanced_prices
+from teccl.bounds.linear_programs import least_cost
 from teccl.bounds.model import Bound
 from teccl.bounds.network import Network, all_distances
 from teccl.bounds.shares import Shares
@@ -155,7 +156,6 @@ def _flow_dual(network: Network, load: _Load) -> IntArray | None:
     layers = many + (0 if demand is None else demand.layers)
     if layers * links > MAX_COLUMNS:
         return None
-    from scipy.optimize import linprog
     from scipy.sparse import coo_array, hstack, kron, vstack
 
     e = np.arange(links)
@@ -182,25 +182,26 @@ def _flow_dual(network: Network, load: _Load) -> IntArray | None:
             coo_array((-rates / rates.max(), (e, np.zeros(links, dtype=int))), shape=(links, 1)),
         ]
     )
-    upper = np.zeros(links)
+    high = np.zeros(links)
     if demand is not None:
         blank = coo_array((len(demand.least), many * links))
         last = coo_array((len(demand.least), 1))
         capacity = vstack([capacity, hstack([blank, -demand.rows, last])])
-        upper = np.concatenate([upper, -demand.least / scale])
+        high = np.concatenate([high, -demand.least / scale])
     cost = np.zeros(layers * links + 1)
     cost[-1] = 1.0
-    result = linprog(
+    moved = supply.ravel() / scale
+    low = np.concatenate([np.full(len(high), -np.inf), moved])
+    found = least_cost(
         cost,
-        A_ub=capacity.tocsr(),
-        b_ub=upper,
-        A_eq=balance.tocsr() if many else None,
-        b_eq=supply.ravel() / scale if many else None,
-        method="highs",
+        vstack([capacity, balance]),
+        low,
+        np.concatenate([high, moved]),
+        np.full(len(cost), np.inf),
     )
-    if result.status != 0:
+    if found is None:
         return None
-    prices = np.maximum(-result.ineqlin.marginals[:links], 0)
+    prices = np.maximum(-found.duals[:links], 0)
     if prices.max() <= 0:
         return None
     return np.round(prices / prices.max() * RESOLUTION).astype(np.int64)

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from teccl.bounds.cuts import Estimate
+from teccl.bounds.linear_programs import least_cost
 from teccl.bounds.model import Bound
 from teccl.bounds.network import Network
 from teccl.bounds.windows import FloatArray, IntArray, Steps, carried
@@ -142,7 +143,6 @@ def _mean(steps: Steps, opened: int, closed: int) -> float:
 
 def _labels(network: Network, race: _Race, rates: FloatArray, unit: float) -> IntArray | None:
     """Solve for the labels with the latest T, counted in a unit of time near it."""
-    from scipy.optimize import linprog
     from scipy.sparse import coo_array
 
     topology = network.problem.topology
@@ -162,16 +162,9 @@ def _labels(network: Network, race: _Race, rates: FloatArray, unit: float) -> In
     upper[list(race.ready)] = np.array(list(race.ready.values())) / unit
     cost = np.zeros(last + 1)
     cost[last] = -1.0
-    result = linprog(
-        cost,
-        A_ub=matrix.tocsr(),
-        b_ub=np.concatenate([network.step / unit, [1.0], np.zeros(ends)]),
-        bounds=[(0.0, most) for most in upper.tolist()],
-        method="highs",
-    )
-    if result.status != 0 or result.x is None:
-        return None
-    return np.rint(result.x[:nodes] * unit).astype(np.int64)
+    high = np.concatenate([network.step / unit, [1.0], np.zeros(ends)])
+    found = least_cost(cost, matrix, np.full(len(high), -np.inf), high, upper)
+    return None if found is None else np.rint(found.values[:nodes] * unit).astype(np.int64)
 
 
 def _proven(network: Network, race: _Race, labels: IntArray) -> int | None:

@@ -38,4 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is None:
         # The command is over; while Python takes itself apart there is nothing left to stop.
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        from teccl.cli.startup import collect_no_more
+
+        collect_no_more()
     return code

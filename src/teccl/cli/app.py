@@ -13,6 +13,33 @@ from teccl._numba import check_environment
 from teccl.cli.errors import ExitCode, UsageError, print_error, report
 from teccl.cli.groups import CONTEXT_SETTINGS, CommandGroup, require_command
 
+# What makes a group of commands.
+_GROUP = "build_group"
+# Commands in the order of the help: their modules and functions.
+COMMANDS = {
+    "solve": ("solve", "solve"),
+    "bound": ("bound", "bound"),
+    "import": ("importing", "import_schedule"),
+    "topology": ("topology", _GROUP),
+    "demand": ("demands", _GROUP),
+    "place": ("place", "place"),
+    "verify": ("inspect", "verify"),
+    "simulate": ("inspect", "simulate"),
+    "validate": ("validate", "validate"),
+    "export": ("export", "export"),
+    "view": ("view", "view"),
+    "ui": ("ui", "ui"),
+    "sweep": ("sweep", "sweep"),
+    "compare": ("compare", "compare"),
+    "whatif": ("whatif", "whatif"),
+    "expect": ("expect", "expect"),
+    "diagnose": ("expect", "diagnose"),
+    "experiments": ("experiments", "experiments"),
+    "doctor": ("doctor", "doctor"),
+    "run": ("run", "run"),
+    "calibrate": ("calibrate", "calibrate"),
+}
+
 
 @dataclass(slots=True)
 class Settings:
@@ -29,7 +56,7 @@ def run(arguments: list[str]) -> int:
         check_environment()
         if not {"--show-completion", "--install-completion"}.isdisjoint(arguments):
             _check_shell()
-        command = typer.main.get_command(build_app())
+        command = typer.main.get_command(build_app(arguments[0] if arguments else None))
         code = command.main(arguments, prog_name="teccl", standalone_mode=False, obj=settings)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else ExitCode.OK
@@ -40,30 +67,8 @@ def run(arguments: list[str]) -> int:
     return code if isinstance(code, int) else ExitCode.OK
 
 
-def build_app() -> typer.Typer:
-    """Assemble the commands."""
-    from teccl.cli import (
-        bound,
-        demands,
-        doctor,
-        export,
-        importing,
-        inspect,
-        solve,
-        topology,
-        ui,
-        view,
-    )
-    from teccl.cli.calibrate import calibrate
-    from teccl.cli.compare import compare
-    from teccl.cli.expect import diagnose, expect
-    from teccl.cli.experiments import experiments
-    from teccl.cli.place import place
-    from teccl.cli.run import run as run_schedule
-    from teccl.cli.sweep import sweep
-    from teccl.cli.validate import validate
-    from teccl.cli.whatif import whatif
-
+def build_app(only: str | None = None) -> typer.Typer:
+    """Assemble the commands, or load one only, which is all that a line with its name needs."""
     app = typer.Typer(
         name="teccl",
         cls=CommandGroup,
@@ -73,27 +78,14 @@ def build_app() -> typer.Typer:
         callback=_global_options,
         context_settings=CONTEXT_SETTINGS,
     )
-    app.command("solve")(solve.solve)
-    app.command("bound")(bound.bound)
-    app.command("import")(importing.import_schedule)
-    app.add_typer(topology.build_group(), name="topology")
-    app.add_typer(demands.build_group(), name="demand")
-    app.command("place")(place)
-    app.command("verify")(inspect.verify)
-    app.command("simulate")(inspect.simulate)
-    app.command("validate")(validate)
-    app.command("export")(export.export)
-    app.command("view")(view.view)
-    app.command("ui")(ui.ui)
-    app.command("sweep")(sweep)
-    app.command("compare")(compare)
-    app.command("whatif")(whatif)
-    app.command("expect")(expect)
-    app.command("diagnose")(diagnose)
-    app.command("experiments")(experiments)
-    app.command("doctor")(doctor.doctor)
-    app.command("run")(run_schedule)
-    app.command("calibrate")(calibrate)
+    for name, (module, function) in COMMANDS.items():
+        if only in COMMANDS and only != name:
+            continue
+        found = getattr(import_module(f"teccl.cli.{module}"), function)
+        if function == _GROUP:
+            app.add_typer(found(), name=name)
+        else:
+            app.command(name)(found)
     return app
 
 

@@ -124,11 +124,12 @@ def _run(
     quiet: bool,
 ) -> "Result":
     from teccl.cli.display import progress_display
-    from teccl.cli.startup import load_numba_alone, spare_f2py
+    from teccl.cli.startup import load_graphs_alone, load_highs_alone, load_numba_alone
 
     # Before anything that loads numba or scipy by itself.
-    spare_f2py()
     load_numba_alone()
+    load_graphs_alone()
+    load_highs_alone()
     from teccl.synthesis import solve as find_schedule
 
     with progress_display(quiet=quiet, request=keywords) as progress:

@@ -23,7 +23,8 @@ def fill_gaps(instance: Instance, tasks: Tasks, *, key: IntArray, order: Precede
     uses = np.bincount(tasks.res, minlength=instance.num_resources)
     room = np.concatenate([[0], np.cumsum(uses)]).astype(np.int64)
     by_key = np.argsort(key, kind="stable")
-    columns, arcs = resource_columns(tasks), arcs_of(order)
+    # Columns of a table, which would be compiled for a second time, are copied.
+    columns, arcs = map(np.ascontiguousarray, resource_columns(tasks)), arcs_of(order)
     start: IntArray = _place_all(*columns, *arcs, order.release, by_key, room)
     return start
 

@@ -198,7 +198,7 @@ class _Graph:
         is_member[self.aim.members] = True
         costs = self._costs(cables)
         packed, number = pack_trees(left.capacity, self.weight * pieces, is_member, costs)
-        parents = self._in_turns(np.repeat(np.array(packed), np.array(number), axis=0))
+        parents = self._in_turns(np.repeat(packed, number, axis=0))
         free = left.capacity.copy()
         np.subtract.at(free, (parents[parents >= 0], np.nonzero(parents >= 0)[1]), 1)
         shorten(parents, free, costs, max(1, STEPS * MILLION // parents.size))

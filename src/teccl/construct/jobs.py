@@ -3,6 +3,7 @@
 Serial scheduling books ahead and fills gaps. It serves continuous time only.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +21,13 @@ from teccl.construct.tasks import (
     task_lengths,
 )
 from teccl.schedule.ordering import order_by
+
+# Called between steps that take long; may raise to end the search.
+Checkpoint = Callable[[], None]
+
+
+def _go_on() -> None:
+    """End nothing."""
 
 
 class Jobs(NamedTuple):
@@ -115,7 +123,14 @@ class Jobs(NamedTuple):
         )
         return start
 
-    def justified(self, *, key: IntArray, rounds: int, known: IntArray | None = None) -> IntArray:
+    def justified(
+        self,
+        *,
+        key: IntArray,
+        rounds: int,
+        known: IntArray | None = None,
+        checkpoint: Checkpoint = _go_on,
+    ) -> IntArray:
         """Place jobs, then backwards and forwards again, each in the other's order.
 
         Returns the best starts. With `known` starts it goes on from these.
@@ -124,9 +139,11 @@ class Jobs(NamedTuple):
         best = start
         mirrored = self.mirrored() if rounds else self
         for _ in range(rounds):
+            checkpoint()
             back = mirrored.placed(-(start + self.length))
             if back.min(initial=0) < 0:
                 break
+            checkpoint()
             start = self.placed(-(back + self.length))
             if self.finish(start) < self.finish(best):
                 best = start
@@ -145,10 +162,12 @@ def justify_serially(
     rounds: int,
     order: Precedence,
     known: IntArray | None = None,
+    checkpoint: Checkpoint = _go_on,
 ) -> IntArray:
     """Place tasks serially by a key, then backwards and forwards again; returns the best starts."""
     jobs = Jobs.of(instance, tasks, order)
-    return _settled(instance, tasks, order, jobs.justified(key=key, rounds=rounds, known=known))
+    start = jobs.justified(key=key, rounds=rounds, known=known, checkpoint=checkpoint)
+    return _settled(instance, tasks, order, start)
 
 
 def due_times(order: Precedence, wanted: IntArray) -> IntArray:

@@ -59,6 +59,8 @@ def _next_arc(free, cost, inside, arrival, is_dead):
 def pack_trees(capacity, wanted, is_member, cost):
     """Return trees that share the capacities: parents of all nodes (-1 for none), and how many.
 
+    Both are arrays: Python would compile how it reads a list of numba's, in every process anew.
+
     Parameters
     ----------
     capacity
@@ -73,8 +75,10 @@ def pack_trees(capacity, wanted, is_member, cost):
     count = len(capacity)
     free, wanted = capacity.copy(), wanted.copy()
     size = is_member.sum()
-    parents = nb.typed.List.empty_list(nb.int64[::1])
-    number = nb.typed.List.empty_list(nb.int64)
+    # As many rows as trees at most; `grown` of them are.
+    parents = np.full((wanted.sum(), count), -1, dtype=np.int64)
+    number = np.zeros(len(parents), dtype=np.int64)
+    grown = 0
     for root in range(count):
         # Trees that began like others and stay behind; the last one grows.
         amount = wanted[root]
@@ -88,14 +92,15 @@ def pack_trees(capacity, wanted, is_member, cost):
         while amount and len(behind):
             last = len(behind) - 1
             if (inside[last] & is_member).sum() == size:
-                parents.append(parent[last].copy())
-                number.append(behind[last])
+                parents[grown] = parent[last]
+                number[grown] = behind[last]
+                grown += 1
                 behind, inside, arrival = behind[:last], inside[:last], arrival[:last]
                 parent, is_dead = parent[:last], is_dead[:last]
                 continue
             tail, head = _next_arc(free, cost, inside[last], arrival[last], is_dead[last])
             if tail < 0:
-                return parents, number
+                return parents[:grown], number[:grown]
             most = min(free[tail, head], behind[last])
             part = _room(free, wanted, behind[:last], inside[:last], tail, head, most)
             if part <= 0:
@@ -113,4 +118,4 @@ def pack_trees(capacity, wanted, is_member, cost):
             inside[last, head] = True
             parent[last, head] = tail
             arrival[last, head] = arrival[last, tail] + cost[tail, head]
-    return parents, number
+    return parents[:grown], number[:grown]

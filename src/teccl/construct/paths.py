@@ -53,9 +53,10 @@ def laid_paths(
         paths = _direct_paths(instance, books, deliveries, weights)
         if paths is not None:
             return paths
+    # Columns of a table, which would be compiled for a second time, are copied.
     start, route, peak = lay_paths(
-        source,
-        destination,
+        np.ascontiguousarray(source),
+        np.ascontiguousarray(destination),
         max(1, looks // PASS_WORK),
         books.routes,
         books.slots,

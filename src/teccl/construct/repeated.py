@@ -376,6 +376,7 @@ class _Turns(NamedTuple):
     order: Precedence
     place: npt.NDArray[np.float64]
     target: float
+    checkpoint: Callable[[], None]
 
     @staticmethod
     def of(work: _Repetition, trees: Plan) -> "_Turns":
@@ -395,6 +396,7 @@ class _Turns(NamedTuple):
             order=order,
             place=(piece // pieces + turn) / periods,
             target=work.goal * periods,
+            checkpoint=work.checkpoint,
         )
 
     def parts(self, most: int) -> float:
@@ -417,6 +419,7 @@ class _Turns(NamedTuple):
             rounds=rounds,
             order=self.order,
             known=known,
+            checkpoint=self.checkpoint,
         )
 
     def scarce_first(self, *, overlaps: bool) -> IntArray:

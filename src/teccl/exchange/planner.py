@@ -1,7 +1,6 @@
 """Planner: from a matrix of bytes to a verified schedule in milliseconds, again and again."""
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -160,9 +159,3 @@ def _verified(draft: Draft) -> Schedule:
     schedule = draft.schedule()
     verify(schedule, strict=True)
     return schedule
-
-
-@cache
-def load_kernels() -> None:
-    """Compile or load all compiled code."""
-    Planner("star:gpus=3").plan([[0, 9, 9], [9, 0, 9], [9, 9, 0]], work=1000)

@@ -1,11 +1,11 @@
 """Solving on a fabric: bound, plan in the quotient, judge, and choose the number of chunks."""
 
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
+from teccl._numba import solving_clock, watch_compiler
 from teccl.demand import Collective, parse_collective
 from teccl.errors import MethodError
 from teccl.keywords import SwitchMode
@@ -67,7 +67,8 @@ def solve_orbit(
     >>> result.status.value, result.schedule.num_sends
     ('optimal', 4032)
     """
-    begin = time.perf_counter()
+    watch_compiler()
+    begin = solving_clock()
     first = FabricProblem(
         fabric=fabric,
         collective=parse_collective(collective),
@@ -92,7 +93,7 @@ def solve_orbit(
         schedule=final,
         bound=_bound_of(final),
         given_chunks=chunks is not None,
-        solve_seconds=time.perf_counter() - begin,
+        solve_seconds=solving_clock() - begin,
         tried=tuple(tried),
     )
 
@@ -122,7 +123,8 @@ def mend_orbit(schedule: OrbitSchedule | PatchedSchedule, damage: Damage) -> Orb
     >>> mend_orbit(plan, Damage.of(fabric, down=["gpu0:gpu1"])).schedule.num_sends
     4032
     """
-    begin = time.perf_counter()
+    watch_compiler()
+    begin = solving_clock()
     base = schedule.base if isinstance(schedule, PatchedSchedule) else schedule
     verify_orbit(base, strict=True)
     made = _patched(base, damage)
@@ -132,7 +134,7 @@ def mend_orbit(schedule: OrbitSchedule | PatchedSchedule, damage: Damage) -> Orb
         schedule=made,
         bound=_bound_of(made),
         given_chunks=False,
-        solve_seconds=time.perf_counter() - begin,
+        solve_seconds=solving_clock() - begin,
         tried=(Attempt(pieces, made.method, made.finish_time_s),),
     )
 

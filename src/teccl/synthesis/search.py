@@ -2,13 +2,13 @@
 
 import contextlib
 import copy
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from teccl._numba import solving_clock
 from teccl.construct.params import CHUNK_TOLERANCE, COSTLY_CHUNK_TOLERANCE, NARROW_GAP
 from teccl.errors import ScheduleError, VerificationError
 from teccl.problem import Problem
@@ -37,7 +37,7 @@ class Search:
     request
         What was asked for.
     started
-        Clock at the start, `time.perf_counter`; only limits that the user gives read it.
+        `solving_clock` at the start; only limits that the user gives read it.
     progress, cancel
         Whom to tell, and who may stop it.
     bound
@@ -85,8 +85,8 @@ class Search:
 
     @property
     def elapsed_s(self) -> float:
-        """Seconds since the start."""
-        return time.perf_counter() - self.started
+        """Seconds since the start, without those in which kernels were compiled."""
+        return solving_clock() - self.started
 
     def snapshot(self) -> "Search":
         """Return the state of now, apart from whoever goes on with this one."""
@@ -96,12 +96,12 @@ class Search:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Stop the clock, for work that is not part of solving, such as compiling."""
-        begin = time.perf_counter()
+        """Stop the clock, for work that is not part of solving, such as loading libraries."""
+        begin = solving_clock()
         try:
             yield
         finally:
-            self.started += time.perf_counter() - begin
+            self.started += solving_clock() - begin
 
     @property
     def target(self) -> int | None:
@@ -170,7 +170,6 @@ class Search:
             return
         with self.paused():
             import_module("scipy.sparse.csgraph")
-            import_module("scipy.optimize")
         self.bound = self.prove(self.request.problem(self.request.chunks or 1))
         self.is_refined = True
         self.report("bound", self.bound.certificate)

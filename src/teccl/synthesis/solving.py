@@ -1,7 +1,6 @@
 """solve: from a topology and a collective to a verified schedule with a bound."""
 
 import contextlib
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -9,7 +8,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
-from teccl._numba import check_environment
+from teccl._numba import check_environment, solving_clock, watch_compiler
 from teccl.construct.baselines import BASELINES
 from teccl.construct.params import MILLION
 from teccl.demand import Collective, Demand
@@ -222,13 +221,11 @@ def run(
     _check_size(request)
     problem = request.problem(request.chunks or 1)
     if request.method not in BASELINES:
-        from teccl.construct.warmup import load_kernels
-
         if progress is not None:
-            note = "loading compiled kernels; the first time after installation they are compiled"
+            note = "kernels are compiled when they are first called after installation"
             progress(Progress(phase="kernels", message=note))
-        load_kernels(problem)
-    search = Search(request=request, started=time.perf_counter(), progress=progress, cancel=cancel)
+        watch_compiler()
+    search = Search(request=request, started=solving_clock(), progress=progress, cancel=cancel)
     obstacle = find_unreachable(problem)
     if obstacle is not None:
         message = obstacle.describe(problem)

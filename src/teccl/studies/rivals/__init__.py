@@ -4,11 +4,11 @@ They are models, not the tools: each keeps the restriction that sets its tool ap
 from our own parts otherwise. Their schedules are verified and replayed like all others.
 """
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from teccl._numba import solving_clock, watch_compiler
 from teccl.demand import Demand
 from teccl.errors import MethodError
 from teccl.keywords import Effort, SwitchMode, Transit
@@ -59,13 +59,12 @@ class Rival:
     def solve(self, topology: Topology, demand: Demand, **options: Any) -> Result:
         """Schedule a demand this tool's way; the arguments are those of `teccl.solve`."""
         from teccl.bounds import summarise
-        from teccl.construct.warmup import load_all_kernels
         from teccl.reachability import find_unreachable
         from teccl.replay import simulate
         from teccl.verification import verify
 
-        load_all_kernels()
-        started = time.perf_counter()
+        watch_compiler()
+        started = solving_clock()
         request = _request(topology, demand, options)
         problem = request.problem(request.chunks or 1)
         _refuse_options(self.name, problem)
@@ -98,7 +97,7 @@ class Rival:
             bound=bound,
             given_chunks=request.chunks is not None,
             verified=True,
-            solve_seconds=time.perf_counter() - started,
+            solve_seconds=solving_clock() - started,
             message=note,
         )
 

@@ -48,11 +48,8 @@ def construct_one(
     """
     from teccl.construct.constructions import construct
     from teccl.construct.instance import Instance
-    from teccl.construct.warmup import load_all_kernels
 
     search.checkpoint()
-    with search.paused():
-        load_all_kernels()
     grid = search.request.time_grid(problem)
     instance = Instance.build(problem, grid)
     known = search.incumbents.get(problem.num_chunks)

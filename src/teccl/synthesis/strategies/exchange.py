@@ -16,7 +16,6 @@ from teccl.exchange.cutting import (
 )
 from teccl.exchange.orders import ExchangeJobs, refusal
 from teccl.exchange.passage_network import PassageNetwork, search_work
-from teccl.exchange.planner import load_kernels
 from teccl.exchange.tables import Care
 from teccl.synthesis.features import Features
 from teccl.synthesis.search import Search
@@ -47,8 +46,6 @@ class Exchange:
         """Offer a plan of few chunks, then of as many as pay, improved while that is worth it."""
         request = search.request
         is_sum = request.problem(1).has_reductions
-        with search.paused():
-            load_kernels()
         search.budget.spend(search_work(request.topology))
         network = PassageNetwork.of(request.topology.transposed() if is_sum else request.topology)
         random = np.random.default_rng(request.seed)

@@ -67,7 +67,6 @@ class Forests:
         """Offer one forest, with as many pieces as make the ends short and as there is work for."""
         from teccl.construct.forest import best_forest
         from teccl.construct.forest_plans import forest_plan
-        from teccl.construct.warmup import load_forest_kernels
 
         work = self.work(search.features)
         if work > search.budget.polish or (self._is_promising and not _may_be_short(search)):
@@ -77,8 +76,6 @@ class Forests:
             construct_one(search, search.request.problem(1), allowance=search.budget.glance)
         if not search.is_worth(work):
             return
-        with search.paused():
-            load_forest_kernels()
         search.budget.spend(work)
         forest = best_forest(search.request.problem(1), finest(search, MOST_CHUNKS))
         if forest is None:

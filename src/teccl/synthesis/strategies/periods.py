@@ -29,11 +29,6 @@ class Periods:
 
     def attempts(self, search: Search) -> Iterator[None]:
         """Try as many pieces as there is work for, then half of them while that is better."""
-        from teccl.construct.warmup import load_all_kernels, load_tree_kernels
-
-        with search.paused():
-            load_all_kernels()
-            load_tree_kernels(search.request.topology)
         for count in _counts(search):
             fastest = search.incumbents.fastest if search.incumbents else None
             _offer_repeated(search, count)

@@ -43,8 +43,6 @@ class Staged:
 
     def attempts(self, search: Search) -> Iterator[None]:
         """Try every scheme of this turn, the one that looks fastest first."""
-        from teccl.construct.warmup import load_all_kernels
-
         request = search.request
         problem = request.problem(request.chunks or 1)
         halves = outlook(problem, owned(problem.num_gpus))
@@ -60,8 +58,6 @@ class Staged:
             if (seen.expected_ps < limit) is self._is_promising
         ]
         for seen, scheme in sorted(turn, key=lambda each: each[0].expected_ps):
-            with search.paused():
-                load_all_kernels()
             yield from _climb(search, scheme, seen)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from tests.formats.msccl.prove import exhaustive, mutations
+from tests.formats.schedules import solved
 
-import teccl
 from teccl.formats.msccl.prove import prove_text
 from teccl.formats.writing import export
 
@@ -39,8 +39,7 @@ SMALL = [
 @cache
 def program(topology, collective, chunks, target, in_place):
     """The text of an exported program."""
-    result = teccl.solve(topology, collective, size="1MB", chunks=chunks, effort="quick")
-    made = export(result.schedule, to=target, in_place=in_place)
+    made = export(solved(topology, collective, chunks=chunks), to=target, in_place=in_place)
     return made.files[0].content
 
 
