@@ -35,7 +35,7 @@ def partition_bounds(network: Network, narrow: Sequence[Mask] = ()) -> list[Boun
     if not network.fluid or not is_joint or len(classes) > MOST_CLASSES:
         return []
     bounds = []
-    for members in _member_sets(network):
+    for members in member_sets(network):
         for partition in candidate_partitions(network, members, narrow):
             bound = partition_bound(network, partition)
             if bound is not None:
@@ -43,15 +43,13 @@ def partition_bounds(network: Network, narrow: Sequence[Mask] = ()) -> list[Boun
     return bounds
 
 
-def _member_sets(network: Network) -> list[IntArray]:
+def member_sets(network: Network) -> list[IntArray]:
     """Return the sets of GPUs among which data is summed and wanted, or else all that want data."""
     classes, found = network.classes, dict[bytes, IntArray]()
     for number in np.flatnonzero(classes.reduce).tolist():
         nodes = classes.origins[classes.origin[number]].nodes
-        goals = classes.goals[classes.goal[number]]
-        if len(goals) > 1:
-            members = np.unique(np.concatenate([nodes, goals]))
-            found.setdefault(members.tobytes(), members)
+        members = np.unique(np.concatenate([nodes, classes.goals[classes.goal[number]]]))
+        found.setdefault(members.tobytes(), members)
     everyone = np.unique(np.concatenate([classes.goals[goal] for goal in np.unique(classes.goal)]))
     return list(found.values())[:MOST_SETS] or [everyone]
 
