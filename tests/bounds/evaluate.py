@@ -6,7 +6,7 @@ from itertools import combinations, product
 import numpy as np
 
 from teccl.bounds import Bound, all_bounds
-from teccl.bounds.allreduce import partition_bound
+from teccl.bounds.allreduce import partition_bound, passes_on_once
 from teccl.bounds.circuit_rates import at_circuit_rates
 from teccl.bounds.coverage import Side, _Crowd, _evaluate, _port
 from teccl.bounds.cuts import Cut, cut_bound, cut_estimate
@@ -62,8 +62,10 @@ def best_partition_bound(problem: Problem) -> int:
     network = _network(problem)
     best = 0
     for labels in _labels(problem.topology.num_nodes):
-        bound = partition_bound(network, Partition(np.array(labels), "each part"))
-        best = max(best, 0 if bound is None else bound.value)
+        for departing in (False, True)[: 1 + passes_on_once(network)]:
+            partition = Partition(np.array(labels), "each part")
+            bound = partition_bound(network, partition, departing=departing)
+            best = max(best, 0 if bound is None else bound.value)
     return best
 
 

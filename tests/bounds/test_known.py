@@ -195,6 +195,14 @@ def test_entries_pay_the_way_to_them_and_from_them():
     assert max(bound.value for bound in bounds if bound.kind == "partition") == 10 * US
 
 
+@pytest.mark.parametrize("switch", ["s", "s+"])
+def test_sums_in_a_switch_save_no_departures_without_copies(switch):
+    """Each of four members sends its contributions and its results to three others: 6 S / 4 C."""
+    topology = net(f"a b c d | {switch}", "a-s, b-s, c-s, d-s")
+    problem = collective(topology, "allreduce", 4000, switch=SwitchMode.NO_COPY)
+    assert physical_us(problem) == 6
+
+
 @pytest.mark.parametrize(
     ("name", "switch"), [("reduce", SwitchMode.COPY), ("broadcast", SwitchMode.NO_COPY)]
 )

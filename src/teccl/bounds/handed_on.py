@@ -17,12 +17,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from teccl.bounds.allreduce import MOST_CLASSES, member_sets
+from teccl.bounds.allreduce import MOST_CLASSES, member_sets, passes_on_once
 from teccl.bounds.model import Bound
 from teccl.bounds.network import Network, all_distances
 from teccl.bounds.partitions import Mask, Partition, candidate_partitions
 from teccl.bounds.windows import FAR, IntArray, least_time, room_changes
-from teccl.keywords import SwitchMode
 from teccl.units import display_time, format_bandwidth, format_size
 
 # Nodes beyond which distances inside many parts take too long.
@@ -127,10 +126,10 @@ class _Side:
 
     def _is_plain(self) -> bool:
         """Whether what a switch takes in it passes on once, and by itself."""
-        problem = self.network.problem
+        nodes = self.network.problem.topology.nodes
         if self.sums:
-            return not any(node.is_switch and node.reduce for node in problem.topology.nodes)
-        return problem.switch is SwitchMode.NO_COPY or not problem.copy
+            return not any(node.is_switch and node.reduce for node in nodes)
+        return passes_on_once(self.network)
 
     def _at_places(self, own: dict[int, IntArray]) -> dict[int, IntArray]:
         """Return the same at the links of GPUs outside that switches join to the border."""
