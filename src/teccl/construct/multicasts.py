@@ -104,8 +104,8 @@ def _balanced(instance: Instance, goal: Goal, best: int) -> Iterator[Plan]:
     What is possible follows from laying trees that must share the links in half of the time; within
     the load that those have others are laid whose ways are short.
     """
-    work, topology = routing_work(instance), instance.problem.topology
-    if not may_join(instance) or not topology.num_switches or topology.has_profiles:
+    work = routing_work(instance)
+    if not may_join(instance) or not instance.problem.topology.num_switches:
         return
     tables, aim = Tables.build(instance), goal.target / 2
     for price in (TIME_PRICE, *TIME_PRICES[::-1]):
@@ -140,8 +140,7 @@ def _variants(instance: Instance) -> list[_Variant]:
     topology = instance.problem.topology
     if not topology.num_switches:
         return [_Variant(False, False, False), _Variant(False, True, False)]
-    joins = [False] if topology.has_profiles else [True, False]
-    return [_Variant(join, thrifty, True) for thrifty, join in product((True, False), joins)]
+    return [_Variant(join, thrifty, True) for thrifty, join in product((True, False), repeat=2)]
 
 
 def _greedy(instance: Instance, goal: Goal, best: int) -> Iterator[Plan]:
