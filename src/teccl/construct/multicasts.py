@@ -107,25 +107,22 @@ def _balanced(instance: Instance, goal: Goal, best: int) -> Iterator[Plan]:
     work = routing_work(instance)
     if not may_join(instance) or not instance.problem.topology.num_switches:
         return
-    tables, aim = Tables.build(instance), goal.target / 2
-    for price in (TIME_PRICE, *TIME_PRICES[::-1]):
+    tables, aim = Tables.build(instance), max(1.0, goal.target / 2)
+    for price, is_probe in ((TIME_PRICE, True), (TIME_PRICES[1], False), (TIME_PRICE, False)):
         if not goal.is_worth(best, work):
             return
         goal.begin(work)
         plan = laid_plan(
-            instance,
-            tables,
-            target=max(1.0, aim),
-            seed=goal.seed,
-            length_weight=price,
-            join=True,
+            instance, tables, target=aim, seed=goal.seed, length_weight=price, join=True
         )
         if plan is None:
             return
+        if is_probe:
+            aim = max(aim, _fullest(instance, plan))
+            continue
         for listed in listed_plans(instance, plan, goal):
             best = min(best, listed.finish)
             yield listed
-        aim = max(aim, _fullest(instance, plan))
 
 
 def _fullest(instance: Instance, plan: Plan) -> float:
