@@ -227,3 +227,19 @@ def test_chunk_that_a_node_never_has_is_refused():
     booking = Booking(from_a_to_b(through_switch()))
     with pytest.raises(ValueError, match="node 1 never has chunk 0"):
         booking.available(0, 1)
+
+
+def test_a_copy_that_parts_in_a_switch_is_one_transfer():
+    """Where rates change a passage may be a tree: each output starts when the input has come."""
+    nodes = [Node(name=name) for name in "abc"] + [Node(name="s", kind=NodeKind.SWITCH)]
+    late = ((Fraction(1, 10**6), Fraction(25 * GB)),)
+    links = [wire(0, 3), wire(3, 1), wire(3, 2, profile=late)]
+    topology = Topology(name="y", nodes=tuple(nodes), links=tuple(links))
+    demand = Demand.collective("broadcast", size="50KB")
+    booking = Booking(Problem(topology=topology, demand=demand))
+    assert booking.carry(0, (0, 1, 2)) == 4 * US
+    assert booking.available(0, 1) == 3 * US
+    sends = booking.sends()
+    assert sends["start_ps"].tolist() == [0, 3 * US // 2, 3 * US // 2]
+    assert set(sends["transfer"].tolist()) == {0}
+    assert not verify(Schedule(problem=booking.problem, sends=sends))

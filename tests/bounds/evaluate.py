@@ -6,11 +6,12 @@ from itertools import combinations, product
 import numpy as np
 
 from teccl.bounds import Bound, all_bounds
-from teccl.bounds.allreduce import partition_bound
+from teccl.bounds.allreduce import partition_bound, passes_on_once
 from teccl.bounds.circuit_rates import at_circuit_rates
 from teccl.bounds.coverage import Side, _Crowd, _evaluate, _port
 from teccl.bounds.cuts import Cut, cut_bound, cut_estimate
 from teccl.bounds.departures import departure_bounds
+from teccl.bounds.handed_on import handed_on_bound
 from teccl.bounds.joint_coverage import Set, Ways, estimate, evaluate, inflow_of, serves
 from teccl.bounds.lengths import _are_pairs, _length_bound, _Load
 from teccl.bounds.network import Network
@@ -22,6 +23,8 @@ from teccl.bounds.summary import separate_copies
 from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
 
+# Choices of partitions.
+RANDOM_PARTITIONS = 40
 # Choices of lengths.
 RANDOM_LENGTHS = 12
 # Of all cuts, those that may move with time.
@@ -59,8 +62,23 @@ def best_partition_bound(problem: Problem) -> int:
     network = _network(problem)
     best = 0
     for labels in _labels(problem.topology.num_nodes):
-        bound = partition_bound(network, Partition(np.array(labels), "each part"))
-        best = max(best, 0 if bound is None else bound.value)
+        for departing in (False, True)[: 1 + passes_on_once(network)]:
+            partition = Partition(np.array(labels), "each part")
+            bound = partition_bound(network, partition, departing=departing)
+            best = max(best, 0 if bound is None else bound.value)
+    return best
+
+
+def best_handed_on_bound(problem: Problem, seed: int) -> int:
+    """The largest bound in picoseconds of data handed on inside the parts of random partitions."""
+    network, rng = _network(problem), np.random.default_rng(seed)
+    nodes = problem.topology.num_nodes
+    is_served = network.classes.reduce.all() or not network.classes.reduce.any()
+    best = 0
+    for _ in range(RANDOM_PARTITIONS if is_served and not network.has_circuits else 0):
+        drawn = rng.integers(-1, rng.integers(1, nodes), nodes)
+        bounds = handed_on_bound(network, Partition(drawn, "each part"))
+        best = max(best, *(bound.value for bound in bounds), 0)
     return best
 
 

@@ -195,6 +195,37 @@ def test_entries_pay_the_way_to_them_and_from_them():
     assert max(bound.value for bound in bounds if bound.kind == "partition") == 10 * US
 
 
+@pytest.mark.parametrize("switch", ["s", "s+"])
+def test_sums_in_a_switch_save_no_departures_without_copies(switch):
+    """Each of four members sends its contributions and its results to three others: 6 S / 4 C."""
+    topology = net(f"a b c d | {switch}", "a-s, b-s, c-s, d-s")
+    problem = collective(topology, "allreduce", 4000, switch=SwitchMode.NO_COPY)
+    assert physical_us(problem) == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "switch"), [("reduce", SwitchMode.COPY), ("broadcast", SwitchMode.NO_COPY)]
+)
+def test_what_comes_late_serves_few(name, switch):
+    """Inside chassis data takes 0.6 us a hop: 50 GB/s * (27 T - 75.3 us) must be 12 * 64 KB."""
+    problem = collective("internal1:chassis=4", name, "64KB", switch=switch)
+    assert physical_us(problem) == Fraction(int(Fraction(9066, 2700) * US), US)
+
+
+def test_a_copying_switch_serves_a_chassis_at_once():
+    """Copies that part in the switch are no fewer for coming late."""
+    problem = collective("internal1:chassis=4", "broadcast", "64KB")
+    assert Fraction(272, 100) < physical_us(problem) < Fraction(273, 100)
+
+
+def test_reduce_enters_chassis_once_each():
+    """A Reduce has the partition of an AllReduce: three chassis' sums cross the switch."""
+    bounds = all_bounds(collective("internal1:chassis=4", "reduce", "64KB"))
+    found = max(bound.value for bound in bounds if bound.kind == "partition")
+    # 200 GB/s from 2.1 us on the mean, and 12 links of 50 GB/s from 3 us on.
+    assert found == int(Fraction(192 + 420 + 1800, 800) * US)
+
+
 def test_a_plain_switch_combines_nothing():
     """Around a switch that does not reduce, every member takes in its share twice over."""
     topology = net("a b c d | s", "a-s, b-s, c-s, d-s")

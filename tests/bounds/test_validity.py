@@ -13,6 +13,7 @@ from tests.bounds.clock import Clock
 from tests.bounds.evaluate import (
     best_bound,
     best_coverage_bound,
+    best_handed_on_bound,
     best_joint_bound,
     best_length_bound,
     best_partition_bound,
@@ -89,7 +90,7 @@ def chunk_verdict(seed: int) -> bool | None:
 def fluid_verdict(seed: int) -> bool:
     """Whether fluid data can be delivered before the physical bound, in steps of half a unit."""
     problem = random_problem(seed)
-    bound = best_bound(problem).value
+    bound = max(best_bound(problem).value, best_handed_on_bound(problem, seed))
     if problem.has_reductions:
         table = problem.chunks
         one_goal = all(len(table.destinations(m)) == 1 for m in range(len(table)))
@@ -181,6 +182,7 @@ def fluid_excess(problem: Problem, seed: int) -> float | None:
         best_bound(problem).value,
         best_coverage_bound(problem),
         best_joint_bound(problem),
+        best_handed_on_bound(problem, seed),
         best_partition_bound(problem),
         best_length_bound(problem, seed),
     ]

@@ -1,20 +1,28 @@
-"""Plans made of plans for simpler instances: halves in turn, and between two changes of rates."""
+"""Plans made of plans for simpler instances: halves in turn, mean rates, pauses between changes."""
 
 import random
 from dataclasses import replace
 
 import pytest
-from tests.verification.helpers import net, rate, seconds
+from tests.verification.helpers import US, net, rate, seconds, with_profile
 
 import teccl
-from teccl.construct.compositions import allreduces_in_turn, regime_plans
+from teccl.construct.compositions import (
+    allreduces_in_turn,
+    at_mean_rates,
+    mean_rate_plans,
+    regime_plans,
+)
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance
+from teccl.construct.realise import realise
 from teccl.demand import Demand
 from teccl.problem import Problem
+from teccl.replay import simulate
 from teccl.synthesis import solve
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
+from teccl.verification import verify
 
 
 def changing_star(seed: int) -> Topology:
@@ -70,3 +78,26 @@ def test_halves_in_turn_need_room_for_the_sums_of_each_gpu() -> None:
         for n in (1, 2, 3)
     ]
     assert [allreduces_in_turn(Instance.build(p)) for p in problems] == [True, True, False]
+
+
+def test_mean_rates_are_what_links_carry_by_then():
+    """A link of 10 GB/s that falls to 2 GB/s after 5 us has 4 GB/s on the mean of 20 us."""
+    topology = with_profile(net("a b", "a-b 10"), "a>b", (5, 2))
+    problem = Problem(topology=topology, demand=Demand.collective("broadcast", size=1000))
+    still = at_mean_rates(Instance.build(problem), 20 * US).problem.topology
+    assert [link.bandwidth for link in still.links] == [rate(4), rate(10)]
+    assert not still.has_profiles
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "allgather", "reducescatter", "allreduce"])
+@pytest.mark.parametrize("seed", range(3))
+def test_plans_at_mean_rates_hold_at_rates_as_they_change(seed, collective):
+    """Plans that suit mean rates keep the rules and end when they say, copies in switches too."""
+    demand = Demand.collective(collective, size="400KB")
+    instance = Instance.build(Problem(topology=changing_star(seed), demand=demand, num_chunks=2))
+    plans = list(mean_rate_plans(instance, Goal(target=10 * US, allowance=100_000)))
+    assert plans
+    for plan in plans:
+        schedule = realise(instance, plan, method="construct")
+        assert not verify(schedule)
+        assert simulate(schedule).finish_ps <= plan.finish

@@ -8,6 +8,8 @@ part knows all of it, and D - 1 times after that, or one time more if no part ha
 it no longer gets to any destination. Hence, with these heads h and tails q of the links into parts,
 
 .. math:: \sum_e C_e \, (T - h_e - q_e)^+ \ge \sum_m b_m \, \mathrm{entries}_m .
+
+Where no switch copies, every entry has a departure from a GPU of its own, and these may be counted.
 """
 
 from collections.abc import Sequence
@@ -20,6 +22,7 @@ from teccl.bounds.model import Bound
 from teccl.bounds.network import Network
 from teccl.bounds.partitions import Mask, Partition, candidate_partitions
 from teccl.bounds.windows import FAR, IntArray, least_time, room_changes
+from teccl.keywords import SwitchMode
 from teccl.units import display_time, format_bandwidth, format_size
 
 # Different sets of GPUs among which data is summed that partitions are made for.
@@ -32,38 +35,54 @@ def partition_bounds(network: Network, narrow: Sequence[Mask] = ()) -> list[Boun
     """Bounds from partitions of the nodes; `narrow` are sets behind narrow cuts."""
     classes = network.classes
     is_joint = bool(classes.reduce.any()) or len(network.problem.demand.tenants) > 1
+    is_joint = is_joint or passes_on_once(network)
     if not network.fluid or not is_joint or len(classes) > MOST_CLASSES:
         return []
     bounds = []
-    for members in _member_sets(network):
+    for members in member_sets(network):
         for partition in candidate_partitions(network, members, narrow):
-            bound = partition_bound(network, partition)
-            if bound is not None:
-                bounds.append(bound)
+            for departing in (False, True)[: 1 + passes_on_once(network)]:
+                bound = partition_bound(network, partition, departing=departing)
+                if bound is not None:
+                    bounds.append(bound)
     return bounds
 
 
-def _member_sets(network: Network) -> list[IntArray]:
+def passes_on_once(network: Network) -> bool:
+    """Whether there are switches, and what each takes in it passes on to one place only."""
+    problem = network.problem
+    is_once = problem.switch is SwitchMode.NO_COPY or not problem.copy
+    return is_once and problem.topology.num_switches > 0
+
+
+def member_sets(network: Network) -> list[IntArray]:
     """Return the sets of GPUs among which data is summed and wanted, or else all that want data."""
     classes, found = network.classes, dict[bytes, IntArray]()
     for number in np.flatnonzero(classes.reduce).tolist():
         nodes = classes.origins[classes.origin[number]].nodes
-        goals = classes.goals[classes.goal[number]]
-        if len(goals) > 1:
-            members = np.unique(np.concatenate([nodes, goals]))
-            found.setdefault(members.tobytes(), members)
+        members = np.unique(np.concatenate([nodes, classes.goals[classes.goal[number]]]))
+        found.setdefault(members.tobytes(), members)
     everyone = np.unique(np.concatenate([classes.goals[goal] for goal in np.unique(classes.goal)]))
     return list(found.values())[:MOST_SETS] or [everyone]
 
 
-def partition_bound(network: Network, partition: Partition) -> Bound | None:
-    """Evaluate the bound of a partition exactly; None where nothing must enter a part."""
+def partition_bound(
+    network: Network, partition: Partition, *, departing: bool = False
+) -> Bound | None:
+    """Evaluate the bound of a partition exactly; None where nothing must enter a part.
+
+    `departing` counts entries where they leave a GPU, for switches that do not copy.
+    """
     topology, part = network.problem.topology, partition.part
     combines = np.array([not node.is_switch or node.reduce for node in topology.nodes])
     counted = (part >= 0) | combines
     # Nodes outside that can combine are parts of their own.
     own = np.where(part >= 0, part, -1 - np.arange(len(part)))
-    into = counted[topology.link_dst] & (own[topology.link_src] != own[topology.link_dst])
+    crosses = own[topology.link_src] != own[topology.link_dst]
+    into = counted[topology.link_dst] & crosses
+    if departing:
+        leads_on = crosses | topology.is_switch[topology.link_dst]
+        into = ~topology.is_switch[topology.link_src] & leads_on
     gates, (need, times) = network.gates(np.flatnonzero(into)), _need(network, own)
     if not gates or not need:
         return None
@@ -77,7 +96,8 @@ def partition_bound(network: Network, partition: Partition) -> Bound | None:
     least = display_time(min(map(add, heads, tails)) / 1e12)
     text = f"at {format_bandwidth(round(rate * 1e12))} in all, plus {least}"
     what = _described(network, need, int(part.max()) + 1)
-    text = f"{what} must enter {partition.label} {text}"
+    verb = "leave GPUs for" if departing else "enter"
+    text = f"{what} must {verb} {partition.label} {text}"
     if further:
         lost = display_time(float(further) / rate / 1e12)
         text += f" and {lost} of overhead for {times - len(gates)} transfers more"

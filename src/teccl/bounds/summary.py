@@ -13,6 +13,7 @@ from teccl.bounds.circuit_rates import at_circuit_rates
 from teccl.bounds.coverage import coverage_bounds
 from teccl.bounds.cuts import Estimate, cut_bound, cut_estimate
 from teccl.bounds.departures import departure_bounds
+from teccl.bounds.handed_on import handed_on_bounds
 from teccl.bounds.joint_coverage import joint_bounds
 from teccl.bounds.lengths import length_bounds
 from teccl.bounds.model import Bound
@@ -173,6 +174,11 @@ FAMILIES: dict[str, Callable[[Evidence], Iterable[Bound]]] = {
     "coverage": lambda evidence: coverage_bounds(evidence.network),
     "joint coverage": lambda evidence: joint_bounds(
         evidence.network, [estimate.cut for estimate in evidence.cuts]
+    ),
+    "handed on": lambda evidence: (
+        handed_on_bounds(evidence.network, [estimate.cut.inside for estimate in evidence.cuts])
+        if evidence.narrow
+        else []
     ),
     "alone": _alone,
     "timed lengths": lambda evidence: (

@@ -33,11 +33,11 @@ Route = tuple[int, ...]
 
 
 class Leg(NamedTuple):
-    """A part of a route from GPU to GPU with nothing but switches between them."""
+    """A part of a route from a GPU with nothing but switches up to one GPU or, copied, several."""
 
     links: Route
     src: int
-    dst: int
+    ends: tuple[int, ...]
 
 
 class Timing(NamedTuple):
@@ -52,13 +52,13 @@ class Timing(NamedTuple):
     rate
         Rate of the slowest link.
     travel
-        Time until the arrival.
+        Time until the arrival at each end.
     """
 
     uses: tuple[tuple[Calendar, int, int], ...]
     hops: tuple[tuple[int, int], ...]
     rate: int
-    travel: int
+    travel: tuple[int, ...]
 
 
 class Booking:
@@ -142,7 +142,8 @@ class Booking:
             What travels.
         route
             Links from a GPU that has it to a GPU. GPUs between them store and forward it; a partial
-            sum must not meet another one there.
+            sum must not meet another one there. Where rates change the route of a copy may be a
+            tree, each link after one that leads to it.
         earliest
             Start no earlier; None is when the first GPU has the chunk with all contributions.
         reduce
@@ -152,19 +153,22 @@ class Booking:
         now = self.available(chunk, legs[0].src) if earliest is None else earliest
         for position, leg in enumerate(legs):
             joins = reduce and position == len(legs) - 1
-            (now,) = self._book(chunk, (leg,), now, reduce=joins)
-            if joins:
-                self._note_contribution(chunk, leg.dst, now)
-            elif not reduce:
-                self._note_copy(chunk, leg.dst, now)
+            (arrivals,) = self._book(chunk, (leg,), now, reduce=joins)
+            for end, arrival in zip(leg.ends, arrivals, strict=True):
+                if joins:
+                    self._note_contribution(chunk, end, arrival)
+                elif not reduce:
+                    self._note_copy(chunk, end, arrival)
+            now = arrivals[-1]
         return now
 
     def carry_whole(self, chunk: int, route: Route) -> None:
         """Book a copy along a route on which it waits nowhere."""
         legs = self.legs(route)
-        arrivals = self._book(chunk, legs, self.available(chunk, legs[0].src), reduce=False)
-        for leg, arrival in zip(legs, arrivals, strict=True):
-            self._note_copy(chunk, leg.dst, arrival)
+        booked = self._book(chunk, legs, self.available(chunk, legs[0].src), reduce=False)
+        for leg, arrivals in zip(legs, booked, strict=True):
+            for end, arrival in zip(leg.ends, arrivals, strict=True):
+                self._note_copy(chunk, end, arrival)
 
     def deliver(self, chunk: int, route: Route) -> None:
         """Book a copy along the part of a route that lies after the last GPU that received one.
@@ -172,7 +176,7 @@ class Booking:
         Does nothing if the end of the route is that GPU.
         """
         legs = self.legs(route)
-        reached = [i for i, leg in enumerate(legs) if (chunk, leg.dst) in self._copied]
+        reached = [i for i, leg in enumerate(legs) if (chunk, leg.ends[0]) in self._copied]
         rest = legs[reached[-1] + 1 :] if reached else legs
         if rest:
             self.carry(chunk, tuple(link for leg in rest for link in leg.links))
@@ -182,13 +186,21 @@ class Booking:
         return np.array(self._rows, dtype=SEND_DTYPE)
 
     def _cut(self, route: Route) -> list[Leg]:
-        legs, begin = [], 0
-        for i, link in enumerate(route):
-            if not self._is_switch[self._dst[link]]:
-                leg = Leg(route[begin : i + 1], self._src[route[begin]], self._dst[link])
-                self._refuse_double_share(leg)
-                legs.append(leg)
-                begin = i + 1
+        found: list[list[int]] = []
+        entered: dict[int, list[int]] = {}
+        for link in route:
+            src, dst = self._src[link], self._dst[link]
+            if not self._is_switch[src]:
+                found.append([])
+            links = entered[src] if self._is_switch[src] else found[-1]
+            links.append(link)
+            if self._is_switch[dst]:
+                entered[dst] = links
+        legs = []
+        for links in found:
+            ends = tuple(self._dst[e] for e in links if not self._is_switch[self._dst[e]])
+            legs.append(Leg(tuple(links), self._src[links[0]], ends))
+            self._refuse_double_share(legs[-1])
         return legs
 
     def _refuse_double_share(self, leg: Leg) -> None:
@@ -199,7 +211,7 @@ class Booking:
         names = [name for link in leg.links for name in links[link].shares]
         if len(set(names)) < len(names):
             raise MethodError(
-                f"the way from {nodes[leg.src].name} to {nodes[leg.dst].name} holds a shared "
+                f"the way from {nodes[leg.src].name} to {nodes[leg.ends[0]].name} holds a shared "
                 "capacity twice at once; use --transit store-and-forward"
             )
 
@@ -220,8 +232,8 @@ class Booking:
 
     def _book(
         self, chunk: int, legs: Sequence[Leg], earliest: int, *, reduce: bool
-    ) -> tuple[int, ...]:
-        """Book legs that follow each other at once, and return their arrivals."""
+    ) -> list[tuple[int, ...]]:
+        """Book legs that follow each other at once, and return the arrivals of each."""
         start = earliest
         while True:
             body = self._body(chunk, legs, start)
@@ -239,15 +251,17 @@ class Booking:
             for link, offset in timing.hops:
                 self._rows.append((chunk, link, self._transfers, 0, begin + offset, reduce))
             self._transfers += 1
-        return tuple(begin + timing.travel for begin, timing in body)
+        return [tuple(begin + travel for travel in timing.travel) for begin, timing in body]
 
     def _body(self, chunk: int, legs: Sequence[Leg], start: int) -> list[tuple[int, Timing]]:
         """Return when each leg begins, and how it is travelled then."""
         body: list[tuple[int, Timing]] = []
+        at = {legs[0].src: start}
         for leg in legs:
-            timing = self._timing(leg.links, self._size[chunk], start)
-            body.append((start, timing))
-            start += timing.travel
+            begin = at[leg.src]
+            timing = self._timing(leg.links, self._size[chunk], begin)
+            body.append((begin, timing))
+            at.update(zip(leg.ends, (begin + travel for travel in timing.travel), strict=True))
         return body
 
     def _timing(self, links: Route, size: int, start: int) -> Timing:
@@ -266,28 +280,35 @@ class Booking:
         if not self._is_circuit:
             hold = [o + t for o, t in zip(overhead, transmission, strict=True)]
             whole = [a + h for a, h in zip(alpha, hold, strict=True)]
-            return self._pack(links, _running_sums(whole), hold, sum(whole))
+            return self._pack(links, _running_sums(whole), hold, (sum(whole),))
         at_once = self.problem.switch is SwitchMode.HYPER_EDGE
         offsets = [0] * len(links) if at_once else _running_sums(alpha)
         held = max(overhead) + max(transmission)
-        return self._pack(links, offsets, [held] * len(links), held + sum(alpha))
+        return self._pack(links, offsets, [held] * len(links), (held + sum(alpha),))
 
     def _profiled_timing(self, links: Route, size: int, start: int) -> Timing:
         """Store and forward over links whose rate depends on when the hop starts."""
-        topology, now = self.problem.topology, start
+        topology, at = self.problem.topology, {self._src[links[0]]: start}
         offsets, lengths = [], []
         for link in links:
+            now = at[self._src[link]]
             steps = topology.rate_steps(topology.links[link])
             length = transmission_from(
                 steps, self.problem.chunks.sizes[size], now, overhead_ps=self._overhead[link]
             )
             offsets.append(now - start)
             lengths.append(length)
-            now += length + self._alpha[link]
-        return self._pack(links, offsets, lengths, now - start)
+            at[self._dst[link]] = now + length + self._alpha[link]
+        ends = (self._dst[link] for link in links)
+        travel = tuple(at[end] - start for end in ends if not self._is_switch[end])
+        return self._pack(links, offsets, lengths, travel)
 
     def _pack(
-        self, links: Route, offsets: Sequence[int], lengths: Sequence[int], travel: int
+        self,
+        links: Route,
+        offsets: Sequence[int],
+        lengths: Sequence[int],
+        travel: tuple[int, ...],
     ) -> Timing:
         hops = tuple(zip(links, offsets, strict=True))
         uses = tuple(

@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from fractions import Fraction
+from itertools import pairwise
 from operator import attrgetter
 
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance
-from teccl.construct.params import NEVER
+from teccl.construct.params import NEVER, PYTHON_UNITS
 from teccl.construct.plan import Plan
 from teccl.construct.recreate import exactly_timed
 from teccl.construct.sums import halves, one_after_another
@@ -14,6 +16,7 @@ from teccl.demand import Collective
 from teccl.keywords import SwitchMode
 from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
+from teccl.units import PICOSECONDS
 
 
 def allreduces_in_turn(instance: Instance) -> bool:
@@ -46,6 +49,49 @@ def in_turn_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
             return
         best.append(exactly_timed(half, plan))
     yield replace(one_after_another(*best), exact=True)
+
+
+def rates_change(instance: Instance) -> bool:
+    """Whether rates change in continuous time and chunks may wait until they are passed on."""
+    problem = instance.problem
+    return instance.grid is None and problem.topology.has_profiles and problem.buffer is None
+
+
+def at_mean_rates(instance: Instance, horizon_ps: int) -> Instance:
+    """Return the instance with the mean rates up to a time, as if they never changed.
+
+    Sums in switches are left out: what meets there could not be moved in time as one.
+    """
+    topology, end = instance.problem.topology, Fraction(horizon_ps, PICOSECONDS)
+    links = []
+    for link in topology.links:
+        steps = topology.rate_steps(link)
+        moments = [min(start, end) for start, _ in steps] + [end]
+        carried = sum(r * (b - a) for (_, r), (a, b) in zip(steps, pairwise(moments), strict=True))
+        links.append(replace(link, bandwidth=carried / end, profile=()))
+    nodes = tuple(replace(node, reduce=False) for node in topology.nodes)
+    still = replace(topology, links=tuple(links), nodes=nodes)
+    problem = replace(instance.problem, topology=still)
+    return Instance.build(problem, ways=instance.routes.ways())
+
+
+def mean_rate_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield plans that suit the mean rates, timed at the rates as they change.
+
+    Some of what takes longer than the bound goes at later rates.
+    """
+    best = NEVER
+    for horizon in (goal.target, 2 * goal.target):
+        if not goal.is_worth(best, goal.spent):
+            return
+        part = replace(goal, allowance=(goal.allowance - goal.spent) // 2)
+        plan = best_plan(at_mean_rates(instance, max(1, horizon)), part, goal)
+        if plan is None:
+            return
+        goal.begin(PYTHON_UNITS * len(plan.rows))
+        timed = exactly_timed(instance, replace(plan, exact=False, shifts=()))
+        best = min(best, timed.finish)
+        yield timed
 
 
 def steady(instance: Instance, epoch: int) -> Instance:

@@ -9,8 +9,11 @@ import numpy as np
 from teccl.construct.cluster_trees import cluster_tree_plans, cluster_tree_work
 from teccl.construct.compositions import (
     allreduces_in_turn,
+    at_mean_rates,
     halves_in_turn,
     in_turn_plans,
+    mean_rate_plans,
+    rates_change,
     regime_plans,
     steady,
 )
@@ -32,6 +35,7 @@ from teccl.construct.tenants_apart import apart_plans, apart_work, favoured_plan
 from teccl.demand import Collective
 from teccl.demand.tenants import MAKESPAN_PART
 from teccl.problem import ChunkTable, Problem
+from teccl.units import PICOSECONDS
 
 
 class Construction(NamedTuple):
@@ -151,6 +155,10 @@ def _steady_work(instance: Instance) -> int:
     return _least_work(steady(instance, 0))
 
 
+def _mean_rate_work(instance: Instance) -> int:
+    return _least_work(at_mean_rates(instance, PICOSECONDS))
+
+
 def _limits_buffers(instance: Instance) -> bool:
     problem = instance.problem
     is_limited = problem.buffer is not None and not problem.chunks.reduce.any()
@@ -190,10 +198,10 @@ def _allreduces_in_switches(instance: Instance) -> bool:
 
 
 def _is_free(instance: Instance, *, copies: bool = True) -> bool:
-    """Whether nothing limits what waits in GPUs, and what is copied as little as is said."""
+    """Whether nothing limits what waits, rates stay, and as little is copied as is said."""
     problem = instance.problem
     # On a grid a switch passes data on in an exact epoch, which then depends on when it is sent.
-    in_time = not _changes_on_grid(instance)
+    in_time = not _changes_on_grid(instance) and not rates_change(instance)
     allowed = problem.copy or _only_combines(problem)
     return in_time and problem.buffer is None and allowed == copies
 
@@ -219,6 +227,7 @@ CONSTRUCTIONS = [
     Construction("route first", _is_free, routing_work, routed_plans),
     Construction("separate copies", _lacks_copies, routing_work, separate_plans),
     Construction("rigid trees", may_be_rigid, routing_work, rigid_tree_plans),
+    Construction("at mean rates", rates_change, _mean_rate_work, mean_rate_plans),
     Construction("insertion", _inserts, insertion_work, inserted_plans),
     Construction("no waiting", _limits_buffers, routing_work, rigid_plans),
     Construction("tenants apart", shares_fabric, apart_work, apart_plans),

@@ -1,8 +1,10 @@
-"""Multicasts: by symmetry where there is one, by groups, and greedily."""
+"""Multicasts: by symmetry where there is one, by groups, along balanced trees, and greedily."""
 
 from collections.abc import Iterator
 from itertools import count, product
 from typing import NamedTuple
+
+import numpy as np
 
 from teccl.construct.goal import Goal
 from teccl.construct.hierarchy import hierarchical_plan
@@ -16,11 +18,16 @@ from teccl.construct.params import (
     LISTING_UNITS,
     NEVER,
     SEEDS,
+    TIME_PRICE,
+    TIME_PRICES,
     TREE_UNITS,
 )
+from teccl.construct.passages import may_join
 from teccl.construct.plan import Plan, with_starts
+from teccl.construct.route_first import listed_plans, routing_work
 from teccl.construct.symmetry import find_group, is_symmetric_demand, symmetric_plans
 from teccl.construct.tasks import finish_time, precedence, schedule_tasks, tasks_of_plan
+from teccl.construct.trees import laid_plan
 from teccl.demand import Collective
 from teccl.footprint import num_deliveries
 
@@ -34,7 +41,7 @@ class _Variant(NamedTuple):
 def multicast_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield plans, each better than the ones before, while more work is worth it."""
     best = NEVER
-    for kind in (_symmetric, _by_groups, _greedy):
+    for kind in (_symmetric, _by_groups, _balanced, _greedy):
         for plan in kind(instance, goal, best):
             if plan.finish < best:
                 best = plan.finish
@@ -91,13 +98,46 @@ def _in_turns(instance: Instance, plan: Plan) -> Plan:
     return with_starts(plan, start, finish_time(tasks, start))
 
 
+def _balanced(instance: Instance, goal: Goal, best: int) -> Iterator[Plan]:
+    """Yield plans along trees whose copies part in switches: as balanced as can be, then shorter.
+
+    What is possible follows from laying trees that must share the links in half of the time; within
+    the load that those have others are laid whose ways are short.
+    """
+    work = routing_work(instance)
+    if not may_join(instance) or not instance.problem.topology.num_switches:
+        return
+    tables, aim = Tables.build(instance), max(1.0, goal.target / 2)
+    for price, is_probe in ((TIME_PRICE, True), (TIME_PRICES[1], False), (TIME_PRICE, False)):
+        if not goal.is_worth(best, work):
+            return
+        goal.begin(work)
+        plan = laid_plan(
+            instance, tables, target=aim, seed=goal.seed, length_weight=price, join=True
+        )
+        if plan is None:
+            return
+        if is_probe:
+            aim = max(aim, _fullest(instance, plan))
+            continue
+        for listed in listed_plans(instance, plan, goal):
+            best = min(best, listed.finish)
+            yield listed
+
+
+def _fullest(instance: Instance, plan: Plan) -> float:
+    """Time for which a plan holds the fullest resource."""
+    tasks = tasks_of_plan(instance, plan)
+    held = tasks.res_hold / instance.slots[tasks.res]
+    return float(np.bincount(tasks.res, held).max(initial=0.0))
+
+
 def _variants(instance: Instance) -> list[_Variant]:
     """Ways to run the greedy scheduler, those that win most often first."""
     topology = instance.problem.topology
     if not topology.num_switches:
         return [_Variant(False, False, False), _Variant(False, True, False)]
-    joins = [False] if topology.has_profiles else [True, False]
-    return [_Variant(join, thrifty, True) for thrifty, join in product((True, False), joins)]
+    return [_Variant(join, thrifty, True) for thrifty, join in product((True, False), repeat=2)]
 
 
 def _greedy(instance: Instance, goal: Goal, best: int) -> Iterator[Plan]:

@@ -111,12 +111,12 @@ def _tree(
             route = router.route(node, root)
             assert route is not None, "reachability is checked before any method runs"
             legs[node] = booking.legs(route)[0]
-            waiting.append(legs[node].dst)
+            waiting.append(legs[node].ends[0])
     depths = {root: 0}
     for node in legs:
         way = [node]
         while way[-1] not in depths:
-            way.append(legs[way[-1]].dst)
+            way.append(legs[way[-1]].ends[0])
         for above, below in zip(reversed(way), reversed(way[:-1]), strict=False):
             depths[below] = depths[above] + 1
     return [(depths[node], leg) for node, leg in legs.items()]
