@@ -65,7 +65,7 @@ def summed_schedule(problem: Problem, scheme: "Scheme", stages: list[list[Delive
     sums = {(q, m): table.new(q, members[m]) for q in range(pieces) for m in range(len(ranks))}
     src, dst = topology.link_src.tolist(), topology.link_dst.tolist()
     is_switch = topology.is_switch.tolist()
-    rows: list[tuple[int, int, int, int, int, int]] = []
+    rows: list[tuple[int, ...]] = []
     for number, deliveries in enumerate(stages):
         held: dict[tuple[int, int, int], int] = {}
         before = dict(sums)
@@ -76,11 +76,12 @@ def summed_schedule(problem: Problem, scheme: "Scheme", stages: list[list[Delive
                 if own in item.sources:
                     carries = before[item.piece, own]
                 else:
-                    carries = held[item.piece, item.part, src[link]]
+                    carries = held[item.piece, item.parts[0], src[link]]
             if not is_switch[dst[link]]:
                 becomes = table.new(item.piece, dst[link])
-                held.setdefault((item.piece, item.part, dst[link]), becomes)
-            rows.append((item.piece, link, start, transfer, carries, becomes))
+                for part in item.parts:
+                    held.setdefault((item.piece, part, dst[link]), becomes)
+            rows.append((item.piece, link, start, transfer, carries, becomes, item.is_met))
         _add_up(table, scheme, number, members, sums=sums, held=held)
     table.results = [sums[q, m] for q in range(pieces) for m in range(len(ranks))]
     return _schedule(problem, scheme, table, rows)
@@ -106,23 +107,27 @@ def _add_up(
         for member, node in enumerate(members):
             if not after.holds[member]:
                 continue
+            mine = own[member] if had[member] else None
             found = [
                 sums[piece, member]
-                if had[member] and part == own[member]
+                if part == mine and (piece, part, node) not in held
                 else held[piece, part, node]
                 for part in parts[after.classes[member]]
             ]
-            sums[piece, member] = table.fold(found)
+            # Parts that met in a switch have come as one.
+            sums[piece, member] = table.fold(list(dict.fromkeys(found)))
 
 
 def _schedule(
     problem: Problem,
     scheme: "Scheme",
     table: _Table,
-    rows: list[tuple[int, int, int, int, int, int]],
+    rows: list[tuple[int, ...]],
 ) -> Schedule:
-    chunk, link, start, transfer, carries, becomes = np.array(rows, dtype=np.int64).T
-    sends = send_array(chunk, link, start, transfer=transfer, carries=carries, becomes=becomes)
+    chunk, link, start, transfer, carries, becomes, met = np.array(rows, dtype=np.int64).T
+    sends = send_array(
+        chunk, link, start, transfer=transfer, carries=carries, becomes=becomes, reduce=met > 0
+    )
     columns = np.array(table.rows, dtype=np.int64).T
     is_result = np.zeros(len(table.rows), dtype=bool)
     is_result[table.results] = True

@@ -1,8 +1,8 @@
 """Schemes: which ways to stage an AllReduce suit a network, and what each takes at least."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, product
 
 import numpy as np
@@ -18,9 +18,12 @@ from teccl.construct.factors import (
     quotient,
 )
 from teccl.construct.instance import IntArray
-from teccl.construct.staged import Level, Scheme, everybody
+from teccl.construct.meetings import Meetings
+from teccl.construct.shallow_trees import can_branch
+from teccl.construct.staged import Level, Scheme, everybody, stage_items
 from teccl.problem import Problem
 from teccl.topology import Topology
+from teccl.topology.clusters import partings
 from teccl.units import PICOSECONDS
 
 FloatArray = npt.NDArray[np.float64]
@@ -123,14 +126,16 @@ def _share_outlook(
     volume, sends = np.zeros((2, len(distance)))
     for stage, level in enumerate(scheme.shares[share]):
         before = scheme.before(share, stage)
-        received, sent, ready = _stage_outlook(before, level, distance, ready)
+        received, sent, ready = _stage_outlook(
+            before, level, distance, ready, meets=stage in scheme.meets
+        )
         volume += received
         sends += sent
     return volume, sends, ready
 
 
 def _stage_outlook(
-    before: Level, after: Level, distance: IntArray, ready: FloatArray
+    before: Level, after: Level, distance: IntArray, ready: FloatArray, *, meets: bool
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """Return the same of one stage; members that hold nothing after it are there at once."""
     part, whole = np.array(before.classes), np.array(after.classes)
@@ -146,7 +151,7 @@ def _stage_outlook(
         received += goals
         # Holders of the same sum take turns.
         sent[sources] += goals.any() / len(sources)
-    return received, sent, latest
+    return np.minimum(received, 1) if meets else received, sent, latest
 
 
 def schemes(problem: Problem) -> Iterator[Scheme]:
@@ -158,7 +163,10 @@ def schemes(problem: Problem) -> Iterator[Scheme]:
         return
     yield from _exchanges(_links_between(problem, members))
     distance = all_distances(problem, _least_latencies(topology))[np.ix_(members, members)]
-    yield from _hierarchies(distance)
+    near = list(_hierarchies(topology, members, distance))
+    if can_branch(problem) and any(node.reduce for node in topology.nodes):
+        yield from _met(problem, members, [one_shot(len(members)), *near, owned(len(members))])
+    yield from near
     # Without an overhead owners take no more hops and fewer bytes.
     apart = np.unique(distance[~np.eye(len(members), dtype=bool)])
     if topology.has_overheads and len(apart) == 1:
@@ -166,6 +174,24 @@ def schemes(problem: Problem) -> Iterator[Scheme]:
     yield from _helped(problem, members)
     for owners in _owner_counts(problem, members):
         yield owned(len(members), owners)
+
+
+def _met(problem: Problem, members: IntArray, known: Iterable[Scheme]) -> Iterator[Scheme]:
+    """Yield schemes some of whose stages may add up in switches."""
+    latency = problem.topology.alpha_ps
+    meetings = Meetings(problem.topology, np.zeros_like(latency), latency)
+    for scheme in known:
+        meets = set()
+        for stage in range(scheme.num_stages):
+            classes = [each for each in stage_items(scheme, 1, stage) if len(each) > 1]
+            ends = [
+                (members[[item.sources[0] for item in parts]], members[[*parts[0].destinations]])
+                for parts in classes
+            ]
+            if ends and all(meetings.passage(up.tolist(), down.tolist()) for up, down in ends):
+                meets.add(stage)
+        if meets:
+            yield replace(scheme, name="in-network", meets=frozenset(meets))
 
 
 def _owner_counts(problem: Problem, members: IntArray) -> list[int]:
@@ -259,14 +285,14 @@ def _held_by_all(classes: Sequence[int]) -> Level:
     return Level(tuple(classes), (True,) * len(classes))
 
 
-def _hierarchies(distance: IntArray) -> Iterator[Scheme]:
+def _hierarchies(topology: Topology, members: IntArray, distance: IntArray) -> Iterator[Scheme]:
     """Yield schemes that add up among near GPUs before far ones, for each way to tell them apart.
 
     In some everybody holds the sum of its group; in others each share has one holder in every
     group: these bring their sums to all, or to each other first, or sum up what all contribute.
     """
     everyone = everybody(len(distance))
-    for groups in _groupings(distance):
+    for groups in _groupings(topology, members, distance):
         led = list(_led_shares(groups))
         yield Scheme(name="hierarchy", shares=((_held_by_all(groups), everyone),))
         yield Scheme(name="hierarchy", shares=tuple(led))
@@ -274,19 +300,27 @@ def _hierarchies(distance: IntArray) -> Iterator[Scheme]:
         yield Scheme(name="owners", shares=tuple((far, last) for _, far, last in led))
 
 
-def _groupings(distance: IntArray) -> Iterator[list[int]]:
-    """Yield groups of members, by number: what hangs together, or is near some center."""
+def _groupings(topology: Topology, members: IntArray, distance: IntArray) -> Iterator[list[int]]:
+    """Yield groups of members, by number: clusters, what hangs together, what is near a center."""
     count = len(distance)
     together = np.maximum(distance, distance.T)
     radii = np.unique(together)[:-1]
     # Where GPUs lie at many distances, so many radii that groups may double from one to the next.
     chosen = radii[np.linspace(0, len(radii) - 1, min(len(radii), count.bit_length())).astype(int)]
     around = (_around_centers(together <= radius) for radius in chosen.tolist())
+    clusters = (_numbers_of(label[members].tolist()) for label in partings(topology))
     known = set()
-    for groups in chain(_hanging_together(together, radii), around):
+    for groups in chain(_hanging_together(together, radii), around, clusters):
         if tuple(groups) not in known and 1 < len(set(groups)) < count:
             known.add(tuple(groups))
             yield groups
+
+
+def _numbers_of(labels: list[int]) -> list[int]:
+    """Number groups in the order of their first members; whoever has no label is alone."""
+    number: dict[tuple[int, int], int] = {}
+    keys = ((label, -1 if label >= 0 else member) for member, label in enumerate(labels))
+    return [number.setdefault(key, len(number)) for key in keys]
 
 
 def _hanging_together(together: IntArray, radii: IntArray) -> Iterator[list[int]]:

@@ -5,6 +5,7 @@ and with the time that chunks laid before it take there, so that equal ways are 
 longer ones where that is sooner. Ways of a chunk that part in a switch are one passage.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numba as nb
@@ -12,6 +13,7 @@ import numpy as np
 
 from teccl.construct.filling import fill_gaps
 from teccl.construct.instance import Instance, IntArray, starts_of
+from teccl.construct.meetings import Passage
 from teccl.construct.params import NEVER
 from teccl.construct.tasks import Tasks, precedence
 from teccl.keywords import SwitchMode, Transit
@@ -25,9 +27,13 @@ def can_branch(problem: Problem) -> bool:
     return problem.copy and problem.buffer is None and not problem.topology.has_profiles
 
 
-def tree_tasks(instance: Instance) -> Tasks | None:
-    """Return tasks that bring every chunk to all who want it; None where somebody is cut off."""
+def tree_tasks(instance: Instance, passages: Mapping[int, Passage]) -> Tasks | None:
+    """Return tasks that bring every chunk to all who want it; None where somebody is cut off.
+
+    `passages` are of the chunks that switches add up.
+    """
     topology, table = instance.problem.topology, instance.problem.chunks
+    nobody = np.zeros(0, dtype=np.int64)
     by_source = np.argsort(topology.link_src, kind="stable")
     entries = _lay(
         topology.num_nodes,
@@ -37,10 +43,13 @@ def tree_tasks(instance: Instance) -> Tasks | None:
         instance.latency + instance.hold,
         instance.hold,
         *_flat([table.sources(chunk) for chunk in range(len(table))]),
-        *_flat([table.destinations(chunk) for chunk in range(len(table))]),
+        *_flat([nobody if c in passages else table.destinations(c) for c in range(len(table))]),
     )
     rows = _Rows(instance)
     for chunk, entry in enumerate(entries):
+        if chunk in passages:
+            rows.add_passage(chunk, table.sources(chunk).tolist(), *passages[chunk], start=0)
+            continue
         if entry[0] == -2:
             return None
         _add_tree(rows, chunk, entry.tolist())

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from teccl.construct.constructions import construct
 from teccl.construct.filling import fill_gaps
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray, starts_of
+from teccl.construct.meetings import Meetings, Passage
 from teccl.construct.nearest import nearest_plan
 from teccl.construct.params import JUSTIFICATIONS, LISTING_UNITS
 from teccl.construct.partial_sums import Delivery, summed_schedule
@@ -66,11 +68,14 @@ class Scheme:
     helpers
         Ranks of GPUs that contribute nothing and want nothing, but may hold sums; levels have them
         after the members.
+    meets
+        Stages in which the parts of a class are added up in a switch, where their ways meet.
     """
 
     name: str
     shares: tuple[tuple[Level, ...], ...]
     helpers: tuple[int, ...] = ()
+    meets: frozenset[int] = frozenset()
 
     @property
     def num_stages(self) -> int:
@@ -87,12 +92,20 @@ class Scheme:
 
 
 class Item(NamedTuple):
-    """The sum of a part of a class, of one piece of the buffer, on its way in a stage."""
+    """The sum of a part of a class, of one piece of the buffer, on its way in a stage.
+
+    Of several parts each source has one, and a switch adds them up.
+    """
 
     piece: int
-    part: int
+    parts: tuple[int, ...]
     sources: tuple[int, ...]
     destinations: tuple[int, ...]
+
+    @property
+    def is_met(self) -> bool:
+        """Whether a switch adds it up."""
+        return len(self.parts) > 1
 
 
 def singletons(count: int) -> Level:
@@ -105,9 +118,9 @@ def everybody(count: int) -> Level:
     return Level((0,) * count, (True,) * count)
 
 
-def stage_items(scheme: Scheme, num_pieces: int, stage: int) -> list[Item]:
-    """List what a stage moves: sums that somebody wants who does not have them."""
-    found = []
+def stage_items(scheme: Scheme, num_pieces: int, stage: int) -> list[list[Item]]:
+    """List what a stage moves: sums that somebody wants who does not have them, by class."""
+    found: dict[tuple[int, int], list[Item]] = defaultdict(list)
     for piece in range(num_pieces):
         share = piece % len(scheme.shares)
         before, after = scheme.before(share, stage), scheme.shares[share][stage]
@@ -122,8 +135,9 @@ def stage_items(scheme: Scheme, num_pieces: int, stage: int) -> list[Item]:
         for part, sources in sorted(holders.items()):
             goals = wanting[whole_of[part]]
             if not set(goals) <= set(sources):
-                found.append(Item(piece, part, tuple(sources), tuple(goals)))
-    return found
+                item = Item(piece, (part,), tuple(sources), tuple(goals))
+                found[piece, whole_of[part]].append(item)
+    return list(found.values())
 
 
 def staged_schedule(problem: Problem, scheme: Scheme, goal: Goal) -> Schedule | None:
@@ -140,6 +154,8 @@ def staged_schedule(problem: Problem, scheme: Scheme, goal: Goal) -> Schedule | 
     """
     base = Instance.build(problem)
     found = _along_shallow_trees(base, scheme)
+    if scheme.meets:
+        return None if found is None else summed_schedule(problem, scheme, found.deliveries)
     # Shares with one owner each are made by constructions anyway, as two halves.
     work = LISTING_UNITS * len(problem.chunks) * problem.num_gpus
     is_owned = scheme.num_stages > 1 and sum(scheme.shares[0][0].holds) == 1
@@ -162,7 +178,7 @@ def _constructed(base: Instance, scheme: Scheme, goal: Goal) -> _Stages | None:
     allowance = goal.allowance // (scheme.num_stages + 1)
     stages = []
     for number in range(scheme.num_stages):
-        items = stage_items(scheme, len(base.problem.chunks), number)
+        items = sorted(chain(*stage_items(scheme, len(base.problem.chunks), number)))
         part = replace(goal, target=0, allowance=allowance, spent=0)
         stage = _stage(base, items, part, scheme.helpers, is_first=number == 0)
         goal.spent += part.spent
@@ -180,20 +196,47 @@ def _constructed(base: Instance, scheme: Scheme, goal: Goal) -> _Stages | None:
 
 def _along_shallow_trees(base: Instance, scheme: Scheme) -> _Stages | None:
     """Return stages in which everything takes the quickest ways; None if something cannot."""
-    if scheme.num_stages == 1 or not can_branch(base.problem):
+    if (scheme.num_stages == 1 and not scheme.meets) or not can_branch(base.problem):
         return None
     stages = []
     for number in range(scheme.num_stages):
-        items = stage_items(scheme, len(base.problem.chunks), number)
+        classes = stage_items(scheme, len(base.problem.chunks), number)
+        items, passages = sorted(chain(*classes)), dict[int, Passage]()
+        if number in scheme.meets:
+            items, passages = _met(base, scheme, classes)
         problem, numbers = _stage_problem(base.problem, items, scheme.helpers, is_first=number == 0)
         instance = replace(base, problem=problem, ready=problem.ready_ps())
-        tasks = tree_tasks(instance)
+        tasks = tree_tasks(instance, passages)
         if tasks is None:
             return None
         finish = finish_time(tasks, tasks.start)
         item = [items[i] for i in numbers]
         stages.append(_Stage(instance=instance, plan=None, tasks=tasks, finish=finish, item=item))
     return _pipelined(base, stages, len(scheme.shares), None)
+
+
+def _met(
+    base: Instance, scheme: Scheme, classes: list[list[Item]]
+) -> tuple[list[Item], dict[int, Passage]]:
+    """Return the items of a stage with those of a class as one where a switch adds them up."""
+    topology = base.problem.topology
+    ranks = base.problem.demand.tenants[0].members(topology.num_gpus)
+    members = topology.gpus[[*ranks, *scheme.helpers]].tolist()
+    meetings = Meetings(topology, base.hold, base.latency)
+    items, passages = list[Item](), dict[int, Passage]()
+    for parts in classes:
+        # Holders of the same part take turns.
+        sources = tuple(item.sources[item.piece % len(item.sources)] for item in parts)
+        goals = parts[0].destinations
+        nodes = ([members[m] for m in each] for each in (sources, goals))
+        passage = meetings.passage(*nodes) if len(parts) > 1 else None
+        if passage is None:
+            items += parts
+            continue
+        passages[len(items)] = passage
+        together = tuple(item.parts[0] for item in parts)
+        items.append(Item(parts[0].piece, together, sources, goals))
+    return items, passages
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,12 +279,14 @@ def _stage_problem(
         pieces = len(problem.chunks)
         whole = tenant.size * len(ranks)
         gather = replace(tenant, collective=Collective.ALLGATHER, size=whole)
-        order = np.lexsort(([i.piece for i in items], [i.part for i in items])).tolist()
+        order = np.lexsort(([i.piece for i in items], [i.parts[0] for i in items])).tolist()
         count, share = pieces, Demand(tenants=(gather,))
         return replace(problem, demand=share, num_chunks=count, whole_buffer=False), order
     ranks = (*ranks, *helpers)
     chunks = tuple(
-        ExplicitChunk(tuple(ranks[m] for m in i.sources), tuple(ranks[m] for m in i.destinations))
+        ExplicitChunk(
+            tuple(ranks[m] for m in i.sources), tuple(ranks[m] for m in i.destinations), i.is_met
+        )
         for i in items
     )
     # Ready times hold in all stages: whoever holds a sum has added its own contribution.
