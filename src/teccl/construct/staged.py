@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from teccl.construct.constructions import construct
-from teccl.construct.filling import fill_gaps
+from teccl.construct.filling import fill_both_ways
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray, starts_of
 from teccl.construct.meetings import Meetings, Passage
@@ -42,6 +42,7 @@ from teccl.demand import Collective, Demand, ExplicitChunk
 from teccl.problem import Problem
 from teccl.schedule import Schedule
 from teccl.schedule.ordering import order_by
+from teccl.topology import Topology
 
 # Class of those who contribute nothing.
 HELPS = -1
@@ -94,18 +95,20 @@ class Scheme:
 class Item(NamedTuple):
     """The sum of a part of a class, of one piece of the buffer, on its way in a stage.
 
-    Of several parts each source has one, and a switch adds them up.
+    Of several parts each source has one. They are added up in a switch, where they meet, or else by
+    GPUs on the way to the only destination.
     """
 
     piece: int
     parts: tuple[int, ...]
     sources: tuple[int, ...]
     destinations: tuple[int, ...]
+    is_met: bool = False
 
     @property
-    def is_met(self) -> bool:
-        """Whether a switch adds it up."""
-        return len(self.parts) > 1
+    def is_gathered(self) -> bool:
+        """Whether GPUs add it up on its way."""
+        return len(self.parts) > 1 and not self.is_met
 
 
 def singletons(count: int) -> Level:
@@ -198,15 +201,13 @@ def _along_shallow_trees(base: Instance, scheme: Scheme) -> _Stages | None:
     """Return stages in which everything takes the quickest ways; None if something cannot."""
     if (scheme.num_stages == 1 and not scheme.meets) or not can_branch(base.problem):
         return None
-    stages = []
+    stages, load = [], np.zeros(base.num_resources, dtype=np.int64)
     for number in range(scheme.num_stages):
         classes = stage_items(scheme, len(base.problem.chunks), number)
-        items, passages = sorted(chain(*classes)), dict[int, Passage]()
-        if number in scheme.meets:
-            items, passages = _met(base, scheme, classes)
+        items, passages = _joined(base, scheme, classes, meets=number in scheme.meets)
         problem, numbers = _stage_problem(base.problem, items, scheme.helpers, is_first=number == 0)
         instance = replace(base, problem=problem, ready=problem.ready_ps())
-        tasks = tree_tasks(instance, passages)
+        tasks = tree_tasks(instance, passages, load)
         if tasks is None:
             return None
         finish = finish_time(tasks, tasks.start)
@@ -215,28 +216,41 @@ def _along_shallow_trees(base: Instance, scheme: Scheme) -> _Stages | None:
     return _pipelined(base, stages, len(scheme.shares), None)
 
 
-def _met(
-    base: Instance, scheme: Scheme, classes: list[list[Item]]
-) -> tuple[list[Item], dict[int, Passage]]:
-    """Return the items of a stage with those of a class as one where a switch adds them up."""
+def _joined(
+    base: Instance, scheme: Scheme, classes: list[list[Item]], *, meets: bool
+) -> tuple[list[Item], dict[int, Passage | None]]:
+    """Return the items of a stage, those of a class as one where they are added up on the way.
+
+    With them come the passages in which they meet, None for those that GPUs gather: a sum for one
+    GPU, where links join GPUs.
+    """
     topology = base.problem.topology
     ranks = base.problem.demand.tenants[0].members(topology.num_gpus)
     members = topology.gpus[[*ranks, *scheme.helpers]].tolist()
-    meetings = Meetings(topology, base.hold, base.latency)
-    items, passages = list[Item](), dict[int, Passage]()
+    gathers = has_direct_links(topology)
+    meetings = Meetings(topology, base.hold, base.latency) if meets else None
+    joined, single = list[tuple[Item, Passage | None]](), list[Item]()
     for parts in classes:
         # Holders of the same part take turns.
         sources = tuple(item.sources[item.piece % len(item.sources)] for item in parts)
-        goals = parts[0].destinations
-        nodes = ([members[m] for m in each] for each in (sources, goals))
-        passage = meetings.passage(*nodes) if len(parts) > 1 else None
-        if passage is None:
-            items += parts
+        goals, passage = parts[0].destinations, None
+        if meetings is not None and len(parts) > 1:
+            nodes = ([members[m] for m in each] for each in (sources, goals))
+            passage = meetings.passage(*nodes)
+        if passage is None and not (gathers and len(goals) == 1 < len(parts)):
+            single += parts
             continue
-        passages[len(items)] = passage
         together = tuple(item.parts[0] for item in parts)
-        items.append(Item(parts[0].piece, together, sources, goals))
-    return items, passages
+        whole = Item(parts[0].piece, together, sources, goals, passage is not None)
+        joined.append((whole, passage))
+    passages = {number: passage for number, (_, passage) in enumerate(joined)}
+    return [item for item, _ in joined] + sorted(single), passages
+
+
+def has_direct_links(topology: Topology) -> bool:
+    """Whether links join GPUs, so that ways lead over others that can add up."""
+    ends = topology.is_switch[topology.link_src] | topology.is_switch[topology.link_dst]
+    return bool((~ends).any())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -285,7 +299,9 @@ def _stage_problem(
     ranks = (*ranks, *helpers)
     chunks = tuple(
         ExplicitChunk(
-            tuple(ranks[m] for m in i.sources), tuple(ranks[m] for m in i.destinations), i.is_met
+            tuple(ranks[m] for m in i.sources),
+            tuple(ranks[m] for m in i.destinations),
+            len(i.parts) > 1,
         )
         for i in items
     )
@@ -331,7 +347,7 @@ def _pipelined(base: Instance, stages: list[_Stage], num_shares: int, goal: Goal
     # Stage after stage, or the first pieces of all shares through all stages first, or each piece.
     turns = (np.zeros_like(piece), piece // num_shares, piece)
     for key in (turn * ends[-1] + tasks.start for turn in turns):
-        best = min(best, fill_gaps(base, tasks, key=key, order=order), key=finish_of)
+        best = min(best, fill_both_ways(base, tasks, key=key, order=order), key=finish_of)
         work = LISTING_UNITS * len(tasks)
         if goal is not None and goal.is_worth(finish_of(best), work):
             goal.begin(work)
@@ -372,7 +388,7 @@ def _concatenated(parts: list[Tasks], offsets: list[int]) -> Tasks:
     plain = ["chunk", "src", "hop_link", "hop_offset", "res", "res_offset", "res_hold"]
     plain += ["out_node", "out_length", "source"]
     return Tasks(
-        reduce=np.zeros(sum(map(len, parts)), dtype=bool),
+        reduce=np.concatenate([part.reduce for part in parts]),
         start=np.concatenate(begin),
         **{name: joined(name) for name in plain},
         **{name: starts(name) for name in ("hop_start", "res_start", "out_start", "source_start")},

@@ -73,7 +73,9 @@ def _climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
     for problem in _problems(search, scheme):
         pieces = -(-len(problem.chunks) // len(scheme.shares))
         work = _work(search.features, seen.deliveries * pieces)
-        is_hopeless = search.incumbents and seen.floor_ps >= search.incumbents.fastest
+        # Bytes that come while others are under way take some of what is expected off.
+        guess = seen.floor_ps if before else (seen.floor_ps + seen.expected_ps) // 2
+        is_hopeless = search.incumbents and guess >= search.incumbents.fastest
         if is_hopeless or not search.is_worth(work):
             return
         search.budget.spend(work)
@@ -96,6 +98,9 @@ def _climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
         # More pieces are more work; they must gain what that is worth.
         worth = max(1 / CHUNK_TOLERANCE, search.budget.price * work)
         if before is not None and finish + worth * (search.target or 0) >= before:
+            return
+        # What whole pieces lose is halved with them, so that no more than this is to be gained.
+        if before is not None and 2 * finish - before >= search.incumbents.fastest:
             return
         before = finish
 
