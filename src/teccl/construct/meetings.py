@@ -15,7 +15,7 @@ from teccl.construct.params import NEVER
 from teccl.topology import Topology
 
 
-class Passage(NamedTuple):
+class Meeting(NamedTuple):
     """Links with when each is entered, and GPUs with when they have what comes."""
 
     hops: list[tuple[int, int]]
@@ -48,7 +48,7 @@ class Meetings:
         down = _nearest(self._topology, self._length, point, src, dst)
         return *up, *down
 
-    def passage(self, sources: Sequence[int], goals: Sequence[int]) -> Passage | None:
+    def passage(self, sources: Sequence[int], goals: Sequence[int]) -> Meeting | None:
         """Return the passage whose links are free soonest; None where no switch can serve."""
         found = [self._through(point, sources, goals) for point in self._points]
         possible = [each for each in found if each is not None]
@@ -63,7 +63,7 @@ class Meetings:
         self._load[links[best]] += self._hold[links[best]]
         return possible[best]
 
-    def _through(self, point: int, sources: Sequence[int], goals: Sequence[int]) -> Passage | None:
+    def _through(self, point: int, sources: Sequence[int], goals: Sequence[int]) -> Meeting | None:
         """Return the passage that meets in a switch; None where ways cross one switch twice."""
         topology = self._topology
         until, onward, since, entry = self._ways[point]
@@ -79,7 +79,7 @@ class Meetings:
         meet = int(until[list(sources)].max())
         hops = [(link, meet - int(until[src[link]])) for link in up]
         hops += [(link, meet + int(since[src[link]])) for link in down]
-        return Passage(hops, [(node, meet + int(since[node])) for node in goals])
+        return Meeting(hops, [(node, meet + int(since[node])) for node in goals])
 
 
 def _nearest(

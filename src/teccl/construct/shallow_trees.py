@@ -14,7 +14,7 @@ import numpy as np
 
 from teccl.construct.filling import fill_both_ways
 from teccl.construct.instance import Instance, IntArray, starts_of
-from teccl.construct.meetings import Passage
+from teccl.construct.meetings import Meeting
 from teccl.construct.params import NEVER
 from teccl.construct.tasks import Tasks, precedence
 from teccl.keywords import SwitchMode, Transit
@@ -30,7 +30,7 @@ def can_branch(problem: Problem) -> bool:
 
 
 def tree_tasks(
-    instance: Instance, passages: Mapping[int, Passage | None], load: IntArray
+    instance: Instance, passages: Mapping[int, Meeting | None], load: IntArray
 ) -> Tasks | None:
     """Return tasks that bring every chunk to all who want it; None where somebody is cut off.
 

@@ -22,7 +22,7 @@ from teccl.construct.constructions import construct
 from teccl.construct.filling import fill_both_ways
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray, starts_of
-from teccl.construct.meetings import Meetings, Passage
+from teccl.construct.meetings import Meeting, Meetings
 from teccl.construct.nearest import nearest_plan
 from teccl.construct.params import JUSTIFICATIONS, LISTING_UNITS
 from teccl.construct.partial_sums import Delivery, summed_schedule
@@ -169,6 +169,12 @@ def staged_schedule(problem: Problem, scheme: Scheme, goal: Goal) -> Schedule | 
     return None if found is None else summed_schedule(problem, scheme, found.deliveries)
 
 
+def shallow_finish(problem: Problem, scheme: Scheme) -> int | None:
+    """When a scheme ends whose sums take the quickest ways; None where there are none."""
+    found = _along_shallow_trees(Instance.build(problem), scheme)
+    return None if found is None else found.finish
+
+
 class _Stages(NamedTuple):
     """Sends of all stages, and when the last of them arrives."""
 
@@ -199,7 +205,7 @@ def _constructed(base: Instance, scheme: Scheme, goal: Goal) -> _Stages | None:
 
 def _along_shallow_trees(base: Instance, scheme: Scheme) -> _Stages | None:
     """Return stages in which everything takes the quickest ways; None if something cannot."""
-    if (scheme.num_stages == 1 and not scheme.meets) or not can_branch(base.problem):
+    if not can_branch(base.problem):
         return None
     stages, load = [], np.zeros(base.num_resources, dtype=np.int64)
     for number in range(scheme.num_stages):
@@ -218,7 +224,7 @@ def _along_shallow_trees(base: Instance, scheme: Scheme) -> _Stages | None:
 
 def _joined(
     base: Instance, scheme: Scheme, classes: list[list[Item]], *, meets: bool
-) -> tuple[list[Item], dict[int, Passage | None]]:
+) -> tuple[list[Item], dict[int, Meeting | None]]:
     """Return the items of a stage, those of a class as one where they are added up on the way.
 
     With them come the passages in which they meet, None for those that GPUs gather: a sum for one
@@ -229,7 +235,7 @@ def _joined(
     members = topology.gpus[[*ranks, *scheme.helpers]].tolist()
     gathers = has_direct_links(topology)
     meetings = Meetings(topology, base.hold, base.latency) if meets else None
-    joined, single = list[tuple[Item, Passage | None]](), list[Item]()
+    joined, single = list[tuple[Item, Meeting | None]](), list[Item]()
     for parts in classes:
         # Holders of the same part take turns.
         sources = tuple(item.sources[item.piece % len(item.sources)] for item in parts)
