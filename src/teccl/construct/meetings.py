@@ -64,7 +64,7 @@ class Meetings:
         return possible[best]
 
     def _through(self, point: int, sources: Sequence[int], goals: Sequence[int]) -> Meeting | None:
-        """Return the passage that meets in a switch; None where ways cross one switch twice."""
+        """Return the passage that meets in a switch; None where ways meet otherwise, too."""
         topology = self._topology
         until, onward, since, entry = self._ways[point]
         if until[list(sources)].max() >= NEVER or since[list(goals)].max() >= NEVER:
@@ -75,6 +75,9 @@ class Meetings:
         joints, count = np.unique(dst[up], return_counts=True)
         reduces = all(topology.nodes[node].reduce for node in joints[count > 1].tolist())
         if not reduces or set(dst[up].tolist()) & set(src[down].tolist()) != {point}:
+            return None
+        shared = [name for link in (*up, *down) for name in topology.links[link].shares]
+        if len(set(shared)) < len(shared):
             return None
         meet = int(until[list(sources)].max())
         hops = [(link, meet - int(until[src[link]])) for link in up]
