@@ -187,6 +187,14 @@ def test_relays_are_merged_into_parts():
     assert max(bound.value for bound in bounds if bound.kind == "partition") == 4 * US
 
 
+def test_switches_behind_a_narrow_link_are_part_of_their_gpu():
+    """Three GPUs with a switch of their own each: 4 * S into parts at 3 GB/s, not at 30 GB/s."""
+    topology = net("a b c | sa sb sc m", "a-sa 10, b-sb 10, c-sc 10, sa-m, sb-m, sc-m")
+    demand = Demand.collective("allreduce", size=3000)
+    bounds = all_bounds(Problem(topology=topology, demand=demand))
+    assert max(bound.value for bound in bounds if bound.kind == "partition") == 4 * US
+
+
 def test_entries_pay_the_way_to_them_and_from_them():
     """Chassis that exchange over relays pay the latencies on both sides of the link between."""
     topology = net("a b ra rb", "a-ra 100 2, b-rb 100 3, ra-rb 1 1")

@@ -60,7 +60,7 @@ def check_schemes(problem: Problem) -> None:
         assert replayed.finish_ps >= outlook(problem, scheme).floor_ps
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [*range(6), 65])
 def test_schemes_are_correct_on_random_networks(seed):
     """Whatever the network, members, pieces and late ranks, every scheme is a correct AllReduce."""
     check_schemes(random_allreduce(seed))
@@ -161,6 +161,33 @@ def test_sums_of_leaves_go_straight_to_everybody():
     ]
     # Three quarters and one and three quarters of a buffer enter a port, 0.41 us each.
     assert min(ends) < 1.05 * (5_000_000 + 7 * 409_600 // 4)
+
+
+def test_sums_are_added_up_on_the_way_to_a_central_owner():
+    """On a line a sum crosses each link once each way, in pieces that follow each other."""
+    problem = allreduce("line:gpus=9,bandwidth=10GB/s,alpha=1us", "64KB", pieces=32)
+    center = [each for each in schemes(problem) if each.name == "owners" and len(each.shares) == 1]
+    schedule = staged_schedule(problem, center[0], Goal())
+    assert schedule is not None
+    verify(schedule, strict=True)
+    assert len(schedule.sends) == 2 * 8 * 32
+    # Eight hops, the buffer once, and a piece of 200 ns on each of seven hops more.
+    assert schedule.finish_ps == 8_000_000 + 6_400_000 + 7 * 200_000
+
+
+def test_ways_through_a_shared_card_are_passages_of_their_own():
+    """Two GPUs behind one card are entered one after the other, not in one passage."""
+    problem = allreduce("mi250:chassis=2", "64KB", pieces=2)
+    schedule = staged_schedule(problem, one_shot(32), Goal())
+    assert schedule is not None
+    verify(schedule, strict=True)
+
+
+def test_clusters_are_groups_where_all_latencies_are_equal():
+    """Chassis are told apart though their GPUs are as near to those on their rails."""
+    found = schemes(allreduce("dgx-h100:chassis=4,alpha=0.48us", "32KiB"))
+    sizes = {len(set(each.shares[0][0].classes)) for each in found if each.name == "hierarchy"}
+    assert 4 in sizes
 
 
 def test_given_chunks_are_kept():

@@ -12,13 +12,14 @@ from teccl.bounds.windows import IntArray
 from teccl.topology.clusters import partings
 
 Mask = npt.NDArray[np.bool_]
+FloatArray = npt.NDArray[np.float64]
 
 # Kinds of groups that are split at most, those that gain most.
 MOST_SPLITS = 8
 # Merged partitions and sets of narrow cuts that are evaluated.
 MOST_MERGED = 3
 MOST_SETS = 16
-# GPUs beyond which merging, whose work grows with their cube, is left out.
+# Nodes beyond which merging, whose work grows with their cube, is left out.
 MAX_MERGED_GPUS = 256
 
 
@@ -51,10 +52,30 @@ def candidate_partitions(
         *_around(network, members, narrow),
     ]
     for partition in partitions:
-        key = partition.part.tobytes()
-        if key not in seen:
-            seen.add(key)
-            yield partition
+        for part in (partition.part, _narrowed(network, partition.part)):
+            if part.tobytes() not in seen:
+                seen.add(part.tobytes())
+                yield Partition(part, partition.label)
+
+
+def _narrowed(network: Network, part: IntArray) -> IntArray:
+    """Take switches into the parts that less comes into with them than from them alone."""
+    if len(part) > MAX_MERGED_GPUS:
+        return part
+    part, (between, adds) = part.copy(), _capacities(network)
+    numbers = np.arange(part.max() + 1)
+    while True:
+        inside = (part[:, None] == numbers).astype(float)
+        gives, takes = between @ inside, between.T @ inside
+        gain = gives - (between.sum(axis=0)[:, None] - takes)
+        best = gain.argmax(axis=1)
+        gains = gain[np.arange(len(part)), best]
+        narrows = (part < 0) & ~adds & (gains > 1e-9 * between.max())
+        if not narrows.any():
+            return part
+        # One at a time: the next one may be narrower with it.
+        switch = int(np.where(narrows, gains, -np.inf).argmax())
+        part[switch] = best[switch]
 
 
 def _grouped(network: Network, members: IntArray) -> Iterator[Partition]:
@@ -149,7 +170,7 @@ def _merged(network: Network, members: IntArray) -> list[Partition]:
     ]
 
 
-def _capacities(network: Network) -> tuple[npt.NDArray[np.float64], Mask]:
+def _capacities(network: Network) -> tuple[FloatArray, Mask]:
     """Bytes per picosecond from node to node, and the nodes that can add up."""
     topology = network.problem.topology
     between = np.zeros((topology.num_nodes, topology.num_nodes))

@@ -4,7 +4,16 @@ import numba as nb
 import numpy as np
 
 from teccl.construct.instance import Instance, IntArray
-from teccl.construct.tasks import Precedence, Tasks, arcs_of, resource_columns
+from teccl.construct.params import JUSTIFICATIONS
+from teccl.construct.tasks import (
+    Precedence,
+    Tasks,
+    arcs_of,
+    finish_time,
+    mirror,
+    resource_columns,
+    task_lengths,
+)
 
 
 def fill_gaps(instance: Instance, tasks: Tasks, *, key: IntArray, order: Precedence) -> IntArray:
@@ -20,13 +29,40 @@ def fill_gaps(instance: Instance, tasks: Tasks, *, key: IntArray, order: Precede
     key
         Whoever waits for another task comes after it.
     """
-    uses = np.bincount(tasks.res, minlength=instance.num_resources)
-    room = np.concatenate([[0], np.cumsum(uses)]).astype(np.int64)
-    by_key = np.argsort(key, kind="stable")
+    by_key, room = np.argsort(key, kind="stable"), _room(instance, tasks)
     # Columns of a table, which would be compiled for a second time, are copied.
     columns, arcs = map(np.ascontiguousarray, resource_columns(tasks)), arcs_of(order)
     start: IntArray = _place_all(*columns, *arcs, order.release, by_key, room)
     return start
+
+
+def fill_both_ways(
+    instance: Instance, tasks: Tasks, *, key: IntArray, order: Precedence
+) -> IntArray:
+    """Return starts of tasks placed by key, then backwards from the end and forwards again.
+
+    Each turn keeps the order in which the one before it ended, while that ends sooner.
+    """
+    start = fill_gaps(instance, tasks, key=key, order=order)
+    length, room = task_lengths(tasks), _room(instance, tasks)
+    columns, arcs = mirror(length, resource_columns(tasks), arcs_of(order))
+    best = start
+    for _ in range(JUSTIFICATIONS):
+        by_end = np.argsort(-(best + length), kind="stable")
+        back = _place_all(*columns, *arcs, np.zeros_like(order.release), by_end, room)
+        if back.min(initial=0) < 0:
+            break
+        start = fill_gaps(instance, tasks, key=-(back + length), order=order)
+        if finish_time(tasks, start) >= finish_time(tasks, best):
+            break
+        best = start
+    return best
+
+
+def _room(instance: Instance, tasks: Tasks) -> IntArray:
+    """Where the uses of each resource begin, if all are noted."""
+    uses = np.bincount(tasks.res, minlength=instance.num_resources)
+    return np.concatenate([[0], np.cumsum(uses)]).astype(np.int64)
 
 
 @nb.njit(cache=True)

@@ -65,22 +65,24 @@ def summed_schedule(problem: Problem, scheme: "Scheme", stages: list[list[Delive
     sums = {(q, m): table.new(q, members[m]) for q in range(pieces) for m in range(len(ranks))}
     src, dst = topology.link_src.tolist(), topology.link_dst.tolist()
     is_switch = topology.is_switch.tolist()
-    rows: list[tuple[int, int, int, int, int, int]] = []
+    rows: list[tuple[int, ...]] = []
     for number, deliveries in enumerate(stages):
-        held: dict[tuple[int, int, int], int] = {}
+        held: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         before = dict(sums)
         for item, link, start, transfer in sorted(deliveries, key=lambda each: each.start):
             carries = becomes = -1
             if not is_switch[src[link]]:
                 own = position.get(src[link], -1)
-                if own in item.sources:
-                    carries = before[item.piece, own]
-                else:
-                    carries = held[item.piece, item.part, src[link]]
+                mine = [before[item.piece, own]] if own in item.sources else []
+                there = held[item.piece, item.parts[0], src[link]]
+                carries = table.fold(mine + there) if item.is_gathered else (mine + there)[0]
             if not is_switch[dst[link]]:
                 becomes = table.new(item.piece, dst[link])
-                held.setdefault((item.piece, item.part, dst[link]), becomes)
-            rows.append((item.piece, link, start, transfer, carries, becomes))
+                for part in item.parts:
+                    here = held[item.piece, part, dst[link]]
+                    if item.is_gathered or not here:
+                        here.append(becomes)
+            rows.append((item.piece, link, start, transfer, carries, becomes, item.is_met))
         _add_up(table, scheme, number, members, sums=sums, held=held)
     table.results = [sums[q, m] for q in range(pieces) for m in range(len(ranks))]
     return _schedule(problem, scheme, table, rows)
@@ -93,7 +95,7 @@ def _add_up(
     members: list[int],
     *,
     sums: dict[tuple[int, int], int],
-    held: dict[tuple[int, int, int], int],
+    held: dict[tuple[int, int, int], list[int]],
 ) -> None:
     """Let everybody who holds the sum of a class after a stage add up its parts."""
     for piece in sorted({piece for piece, _ in sums}):
@@ -106,23 +108,25 @@ def _add_up(
         for member, node in enumerate(members):
             if not after.holds[member]:
                 continue
-            found = [
-                sums[piece, member]
-                if had[member] and part == own[member]
-                else held[piece, part, node]
-                for part in parts[after.classes[member]]
-            ]
-            sums[piece, member] = table.fold(found)
+            found = list[int]()
+            for part in parts[after.classes[member]]:
+                there = held.get((piece, part, node), [])
+                is_own = had[member] and part == own[member]
+                found += [sums[piece, member]] if is_own and not there else there
+            # Parts that were added up on the way have come together.
+            sums[piece, member] = table.fold(list(dict.fromkeys(found)))
 
 
 def _schedule(
     problem: Problem,
     scheme: "Scheme",
     table: _Table,
-    rows: list[tuple[int, int, int, int, int, int]],
+    rows: list[tuple[int, ...]],
 ) -> Schedule:
-    chunk, link, start, transfer, carries, becomes = np.array(rows, dtype=np.int64).T
-    sends = send_array(chunk, link, start, transfer=transfer, carries=carries, becomes=becomes)
+    chunk, link, start, transfer, carries, becomes, met = np.array(rows, dtype=np.int64).T
+    sends = send_array(
+        chunk, link, start, transfer=transfer, carries=carries, becomes=becomes, reduce=met > 0
+    )
     columns = np.array(table.rows, dtype=np.int64).T
     is_result = np.zeros(len(table.rows), dtype=bool)
     is_result[table.results] = True

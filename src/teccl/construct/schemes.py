@@ -1,9 +1,10 @@
 """Schemes: which ways to stage an AllReduce suit a network, and what each takes at least."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, product
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +19,12 @@ from teccl.construct.factors import (
     quotient,
 )
 from teccl.construct.instance import IntArray
-from teccl.construct.staged import Level, Scheme, everybody
+from teccl.construct.meetings import Meetings
+from teccl.construct.shallow_trees import can_branch
+from teccl.construct.staged import Level, Scheme, everybody, has_direct_links, stage_items
 from teccl.problem import Problem
 from teccl.topology import Topology
+from teccl.topology.clusters import partings
 from teccl.units import PICOSECONDS
 
 FloatArray = npt.NDArray[np.float64]
@@ -37,9 +41,13 @@ def owned(count: int, owners: int | None = None) -> Scheme:
     Fewer owners than GPUs, which all are unless given, take in more bytes each, and everybody sends
     fewer transfers.
     """
-    shares, number_of = [], owners or count
-    for number in range(number_of):
-        owner = number * count // number_of
+    number_of = owners or count
+    return _owned_by(count, [number * count // number_of for number in range(number_of)])
+
+
+def _owned_by(count: int, owners: Sequence[int]) -> Scheme:
+    shares = []
+    for owner in owners:
         holds = tuple(member == owner for member in range(count))
         shares.append((Level((0,) * count, holds), everybody(count)))
     return Scheme(name="owners", shares=tuple(shares))
@@ -78,25 +86,22 @@ def outlook(problem: Problem, scheme: Scheme) -> Outlook:
     fastest = topology.each_link(lambda link: max(r for _, r in topology.rate_steps(link)))
     np.add.at(rate, topology.link_dst, np.array(fastest, dtype=float))
     ready = problem.ready_ps()[0][members].astype(float)
-    shares = [_share_outlook(scheme, share, distance, ready) for share in range(len(scheme.shares))]
-    volume = np.array([received for received, _, _ in shares])
-    sends = np.array([sent for _, sent, _ in shares])
-    latest = np.array([there for _, _, there in shares])
+    parts = _Parts.of(topology, members)
+    numbers = range(len(scheme.shares))
+    shares = [_share_outlook(scheme, share, distance, ready, parts) for share in numbers]
+    volume, sends, latest, crossing, brought = map(np.array, zip(*shares, strict=True))
+    into = crossing.mean(axis=0) * float(tenant.size) * PICOSECONDS / parts.rate
     # Bytes enter at the rate of all links, once the nearest member's may be there.
     per_sum = float(tenant.size) * PICOSECONDS / rate[members]
     nearest = (distance + np.where(np.eye(len(members)), np.inf, 0)).min(axis=0)
     least = np.maximum(nearest + volume.min(axis=0) * per_sum, latest.min(axis=0))
+    enters = latest.max(axis=0) + volume.mean(axis=0) * per_sum
+    enters += sends.sum(axis=0) * _least_overheads(topology)[members]
     return Outlook(
         floor_ps=int(least.max()),
-        expected_ps=int(
-            (
-                latest.max(axis=0)
-                + volume.mean(axis=0) * per_sum
-                + sends.sum(axis=0) * _least_overheads(topology)[members]
-            ).max()
-        ),
+        expected_ps=int(max(enters.max(), latest.max() + into.max(initial=0.0))),
         latency_ps=int(latest.max()),
-        deliveries=int(volume.sum()),
+        deliveries=int(brought.sum()),
     )
 
 
@@ -113,29 +118,67 @@ def _least_overheads(topology: Topology) -> IntArray:
     return np.where(least < np.iinfo(np.int64).max, least, 0)
 
 
-def _share_outlook(
-    scheme: Scheme, share: int, distance: IntArray, ready: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """Return what each member receives and sends of a share, and when it has the last of it.
+class _Parts(NamedTuple):
+    """Clusters of members, by rows, with the rates and the numbers of links into each of them.
 
-    Counted are sums; one that goes to several is one, as it is where switches copy.
+    `links` is about members, and 0 unless GPUs are joined: as many sums as have been added up on
+    their ways come to whoever alone wants them.
+    """
+
+    inside: npt.NDArray[np.bool_]
+    rate: FloatArray
+    links: IntArray
+
+    @staticmethod
+    def of(topology: Topology, members: IntArray) -> "_Parts":
+        """Take every cluster of every way to part a topology."""
+        rates = np.array([float(rate) for rate in topology.rates])
+        inside, rate = [np.zeros(len(members), dtype=bool)], [1.0]
+        for label in partings(topology):
+            for number in np.unique(label[members]).tolist():
+                is_in = label == number
+                entering = ~is_in[topology.link_src] & is_in[topology.link_dst]
+                if number >= 0 and entering.any():
+                    inside.append(is_in[members])
+                    rate.append(rates[entering].sum())
+        links = np.bincount(topology.link_dst, minlength=topology.num_nodes)[members]
+        joins = has_direct_links(topology)
+        return _Parts(np.array(inside), np.array(rate), links if joins else 0 * links)
+
+
+def _share_outlook(
+    scheme: Scheme, share: int, distance: IntArray, ready: FloatArray, parts: _Parts
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray, float]:
+    """Return what members receive and send of a share, when they have it, what enters clusters.
+
+    Counted are sums; one that goes to several is one, as it is where switches copy. The last number
+    is what is brought to anybody, before it is added up.
     """
     volume, sends = np.zeros((2, len(distance)))
+    crossing, brought = np.zeros(len(parts.rate)), 0.0
     for stage, level in enumerate(scheme.shares[share]):
         before = scheme.before(share, stage)
-        received, sent, ready = _stage_outlook(before, level, distance, ready)
+        received, sent, ready, crossed = _stage_outlook(before, level, distance, ready, parts)
+        brought += float(received.sum())
+        alone = sum(level.holds) == len(set(level.classes))
+        if stage in scheme.meets:
+            received = np.minimum(received, 1)
+        elif alone and parts.links.any():
+            received = np.minimum(received, parts.links)
         volume += received
         sends += sent
-    return volume, sends, ready
+        crossing += crossed
+    return volume, sends, ready, crossing, brought
 
 
 def _stage_outlook(
-    before: Level, after: Level, distance: IntArray, ready: FloatArray
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+    before: Level, after: Level, distance: IntArray, ready: FloatArray, parts: _Parts
+) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     """Return the same of one stage; members that hold nothing after it are there at once."""
     part, whole = np.array(before.classes), np.array(after.classes)
     had, holds = np.array(before.holds), np.array(after.holds)
     received, sent = np.zeros((2, len(part)))
+    crossed = np.zeros(len(parts.rate))
     latest = np.where(holds & had, ready, 0.0)
     for each in np.unique(part[part >= 0]):
         sources = np.flatnonzero((part == each) & had)
@@ -146,7 +189,8 @@ def _stage_outlook(
         received += goals
         # Holders of the same sum take turns.
         sent[sources] += goals.any() / len(sources)
-    return received, sent, latest
+        crossed += parts.inside[:, goals].any(axis=1) & ~parts.inside[:, sources].any(axis=1)
+    return received, sent, latest, crossed
 
 
 def schemes(problem: Problem) -> Iterator[Scheme]:
@@ -158,7 +202,10 @@ def schemes(problem: Problem) -> Iterator[Scheme]:
         return
     yield from _exchanges(_links_between(problem, members))
     distance = all_distances(problem, _least_latencies(topology))[np.ix_(members, members)]
-    yield from _hierarchies(distance)
+    near = list(_hierarchies(topology, members, distance))
+    if can_branch(problem) and any(node.reduce for node in topology.nodes):
+        yield from _met(problem, members, [one_shot(len(members)), *near, owned(len(members))])
+    yield from near
     # Without an overhead owners take no more hops and fewer bytes.
     apart = np.unique(distance[~np.eye(len(members), dtype=bool)])
     if topology.has_overheads and len(apart) == 1:
@@ -166,6 +213,39 @@ def schemes(problem: Problem) -> Iterator[Scheme]:
     yield from _helped(problem, members)
     for owners in _owner_counts(problem, members):
         yield owned(len(members), owners)
+    if has_direct_links(topology):
+        yield from _central(distance)
+
+
+def _central(distance: IntArray) -> Iterator[Scheme]:
+    """Yield owners that are nearest to all others, more and more of them.
+
+    Sums that come over other GPUs are added up there, so that few owners take in little.
+    """
+    far = distance.max(axis=0) + distance.max(axis=1)
+    by_distance = np.argsort(far, kind="stable").tolist()
+    number = 1
+    while number < len(far):
+        yield _owned_by(len(far), sorted(by_distance[:number]))
+        number *= 2
+
+
+def _met(problem: Problem, members: IntArray, known: Iterable[Scheme]) -> Iterator[Scheme]:
+    """Yield schemes some of whose stages may add up in switches."""
+    latency = problem.topology.alpha_ps
+    meetings = Meetings(problem.topology, np.zeros_like(latency), latency)
+    for scheme in known:
+        meets = set()
+        for stage in range(scheme.num_stages):
+            classes = [each for each in stage_items(scheme, 1, stage) if len(each) > 1]
+            ends = [
+                (members[[item.sources[0] for item in parts]], members[[*parts[0].destinations]])
+                for parts in classes
+            ]
+            if ends and all(meetings.passage(up.tolist(), down.tolist()) for up, down in ends):
+                meets.add(stage)
+        if meets:
+            yield replace(scheme, name="in-network", meets=frozenset(meets))
 
 
 def _owner_counts(problem: Problem, members: IntArray) -> list[int]:
@@ -259,14 +339,14 @@ def _held_by_all(classes: Sequence[int]) -> Level:
     return Level(tuple(classes), (True,) * len(classes))
 
 
-def _hierarchies(distance: IntArray) -> Iterator[Scheme]:
+def _hierarchies(topology: Topology, members: IntArray, distance: IntArray) -> Iterator[Scheme]:
     """Yield schemes that add up among near GPUs before far ones, for each way to tell them apart.
 
     In some everybody holds the sum of its group; in others each share has one holder in every
     group: these bring their sums to all, or to each other first, or sum up what all contribute.
     """
     everyone = everybody(len(distance))
-    for groups in _groupings(distance):
+    for groups in _groupings(topology, members, distance):
         led = list(_led_shares(groups))
         yield Scheme(name="hierarchy", shares=((_held_by_all(groups), everyone),))
         yield Scheme(name="hierarchy", shares=tuple(led))
@@ -274,19 +354,27 @@ def _hierarchies(distance: IntArray) -> Iterator[Scheme]:
         yield Scheme(name="owners", shares=tuple((far, last) for _, far, last in led))
 
 
-def _groupings(distance: IntArray) -> Iterator[list[int]]:
-    """Yield groups of members, by number: what hangs together, or is near some center."""
+def _groupings(topology: Topology, members: IntArray, distance: IntArray) -> Iterator[list[int]]:
+    """Yield groups of members, by number: clusters, what hangs together, what is near a center."""
     count = len(distance)
     together = np.maximum(distance, distance.T)
     radii = np.unique(together)[:-1]
     # Where GPUs lie at many distances, so many radii that groups may double from one to the next.
     chosen = radii[np.linspace(0, len(radii) - 1, min(len(radii), count.bit_length())).astype(int)]
     around = (_around_centers(together <= radius) for radius in chosen.tolist())
+    clusters = (_numbers_of(label[members].tolist()) for label in partings(topology))
     known = set()
-    for groups in chain(_hanging_together(together, radii), around):
+    for groups in chain(_hanging_together(together, radii), around, clusters):
         if tuple(groups) not in known and 1 < len(set(groups)) < count:
             known.add(tuple(groups))
             yield groups
+
+
+def _numbers_of(labels: list[int]) -> list[int]:
+    """Number groups in the order of their first members; whoever has no label is alone."""
+    number: dict[tuple[int, int], int] = {}
+    keys = ((label, -1 if label >= 0 else member) for member, label in enumerate(labels))
+    return [number.setdefault(key, len(number)) for key in keys]
 
 
 def _hanging_together(together: IntArray, radii: IntArray) -> Iterator[list[int]]:

@@ -12,15 +12,17 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 
 from teccl.construct.constructions import construct
-from teccl.construct.filling import fill_gaps
+from teccl.construct.filling import fill_both_ways
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray, starts_of
+from teccl.construct.meetings import Meeting, Meetings
 from teccl.construct.nearest import nearest_plan
 from teccl.construct.params import JUSTIFICATIONS, LISTING_UNITS
 from teccl.construct.partial_sums import Delivery, summed_schedule
@@ -40,6 +42,7 @@ from teccl.demand import Collective, Demand, ExplicitChunk
 from teccl.problem import Problem
 from teccl.schedule import Schedule
 from teccl.schedule.ordering import order_by
+from teccl.topology import Topology
 
 # Class of those who contribute nothing.
 HELPS = -1
@@ -66,11 +69,14 @@ class Scheme:
     helpers
         Ranks of GPUs that contribute nothing and want nothing, but may hold sums; levels have them
         after the members.
+    meets
+        Stages in which the parts of a class are added up in a switch, where their ways meet.
     """
 
     name: str
     shares: tuple[tuple[Level, ...], ...]
     helpers: tuple[int, ...] = ()
+    meets: frozenset[int] = frozenset()
 
     @property
     def num_stages(self) -> int:
@@ -87,12 +93,22 @@ class Scheme:
 
 
 class Item(NamedTuple):
-    """The sum of a part of a class, of one piece of the buffer, on its way in a stage."""
+    """The sum of a part of a class, of one piece of the buffer, on its way in a stage.
+
+    Of several parts each source has one. They are added up in a switch, where they meet, or else by
+    GPUs on the way to the only destination.
+    """
 
     piece: int
-    part: int
+    parts: tuple[int, ...]
     sources: tuple[int, ...]
     destinations: tuple[int, ...]
+    is_met: bool = False
+
+    @property
+    def is_gathered(self) -> bool:
+        """Whether GPUs add it up on its way."""
+        return len(self.parts) > 1 and not self.is_met
 
 
 def singletons(count: int) -> Level:
@@ -105,9 +121,9 @@ def everybody(count: int) -> Level:
     return Level((0,) * count, (True,) * count)
 
 
-def stage_items(scheme: Scheme, num_pieces: int, stage: int) -> list[Item]:
-    """List what a stage moves: sums that somebody wants who does not have them."""
-    found = []
+def stage_items(scheme: Scheme, num_pieces: int, stage: int) -> list[list[Item]]:
+    """List what a stage moves: sums that somebody wants who does not have them, by class."""
+    found: dict[tuple[int, int], list[Item]] = defaultdict(list)
     for piece in range(num_pieces):
         share = piece % len(scheme.shares)
         before, after = scheme.before(share, stage), scheme.shares[share][stage]
@@ -122,8 +138,9 @@ def stage_items(scheme: Scheme, num_pieces: int, stage: int) -> list[Item]:
         for part, sources in sorted(holders.items()):
             goals = wanting[whole_of[part]]
             if not set(goals) <= set(sources):
-                found.append(Item(piece, part, tuple(sources), tuple(goals)))
-    return found
+                item = Item(piece, (part,), tuple(sources), tuple(goals))
+                found[piece, whole_of[part]].append(item)
+    return list(found.values())
 
 
 def staged_schedule(problem: Problem, scheme: Scheme, goal: Goal) -> Schedule | None:
@@ -140,6 +157,8 @@ def staged_schedule(problem: Problem, scheme: Scheme, goal: Goal) -> Schedule | 
     """
     base = Instance.build(problem)
     found = _along_shallow_trees(base, scheme)
+    if scheme.meets:
+        return None if found is None else summed_schedule(problem, scheme, found.deliveries)
     # Shares with one owner each are made by constructions anyway, as two halves.
     work = LISTING_UNITS * len(problem.chunks) * problem.num_gpus
     is_owned = scheme.num_stages > 1 and sum(scheme.shares[0][0].holds) == 1
@@ -148,6 +167,12 @@ def staged_schedule(problem: Problem, scheme: Scheme, goal: Goal) -> Schedule | 
         known = [each for each in (found, others) if each is not None]
         found = min(known, key=attrgetter("finish"), default=None)
     return None if found is None else summed_schedule(problem, scheme, found.deliveries)
+
+
+def shallow_finish(problem: Problem, scheme: Scheme) -> int | None:
+    """When a scheme ends whose sums take the quickest ways; None where there are none."""
+    found = _along_shallow_trees(Instance.build(problem), scheme)
+    return None if found is None else found.finish
 
 
 class _Stages(NamedTuple):
@@ -162,7 +187,7 @@ def _constructed(base: Instance, scheme: Scheme, goal: Goal) -> _Stages | None:
     allowance = goal.allowance // (scheme.num_stages + 1)
     stages = []
     for number in range(scheme.num_stages):
-        items = stage_items(scheme, len(base.problem.chunks), number)
+        items = sorted(chain(*stage_items(scheme, len(base.problem.chunks), number)))
         part = replace(goal, target=0, allowance=allowance, spent=0)
         stage = _stage(base, items, part, scheme.helpers, is_first=number == 0)
         goal.spent += part.spent
@@ -180,20 +205,58 @@ def _constructed(base: Instance, scheme: Scheme, goal: Goal) -> _Stages | None:
 
 def _along_shallow_trees(base: Instance, scheme: Scheme) -> _Stages | None:
     """Return stages in which everything takes the quickest ways; None if something cannot."""
-    if scheme.num_stages == 1 or not can_branch(base.problem):
+    if not can_branch(base.problem):
         return None
-    stages = []
+    stages, load = [], np.zeros(base.num_resources, dtype=np.int64)
     for number in range(scheme.num_stages):
-        items = stage_items(scheme, len(base.problem.chunks), number)
+        classes = stage_items(scheme, len(base.problem.chunks), number)
+        items, passages = _joined(base, scheme, classes, meets=number in scheme.meets)
         problem, numbers = _stage_problem(base.problem, items, scheme.helpers, is_first=number == 0)
         instance = replace(base, problem=problem, ready=problem.ready_ps())
-        tasks = tree_tasks(instance)
+        tasks = tree_tasks(instance, passages, load)
         if tasks is None:
             return None
         finish = finish_time(tasks, tasks.start)
         item = [items[i] for i in numbers]
         stages.append(_Stage(instance=instance, plan=None, tasks=tasks, finish=finish, item=item))
     return _pipelined(base, stages, len(scheme.shares), None)
+
+
+def _joined(
+    base: Instance, scheme: Scheme, classes: list[list[Item]], *, meets: bool
+) -> tuple[list[Item], dict[int, Meeting | None]]:
+    """Return the items of a stage, those of a class as one where they are added up on the way.
+
+    With them come the passages in which they meet, None for those that GPUs gather: a sum for one
+    GPU, where links join GPUs.
+    """
+    topology = base.problem.topology
+    ranks = base.problem.demand.tenants[0].members(topology.num_gpus)
+    members = topology.gpus[[*ranks, *scheme.helpers]].tolist()
+    gathers = has_direct_links(topology)
+    meetings = Meetings(topology, base.hold, base.latency) if meets else None
+    joined, single = list[tuple[Item, Meeting | None]](), list[Item]()
+    for parts in classes:
+        # Holders of the same part take turns.
+        sources = tuple(item.sources[item.piece % len(item.sources)] for item in parts)
+        goals, passage = parts[0].destinations, None
+        if meetings is not None and len(parts) > 1:
+            nodes = ([members[m] for m in each] for each in (sources, goals))
+            passage = meetings.passage(*nodes)
+        if passage is None and not (gathers and len(goals) == 1 < len(parts)):
+            single += parts
+            continue
+        together = tuple(item.parts[0] for item in parts)
+        whole = Item(parts[0].piece, together, sources, goals, passage is not None)
+        joined.append((whole, passage))
+    passages = {number: passage for number, (_, passage) in enumerate(joined)}
+    return [item for item, _ in joined] + sorted(single), passages
+
+
+def has_direct_links(topology: Topology) -> bool:
+    """Whether links join GPUs, so that ways lead over others that can add up."""
+    ends = topology.is_switch[topology.link_src] | topology.is_switch[topology.link_dst]
+    return bool((~ends).any())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -236,12 +299,16 @@ def _stage_problem(
         pieces = len(problem.chunks)
         whole = tenant.size * len(ranks)
         gather = replace(tenant, collective=Collective.ALLGATHER, size=whole)
-        order = np.lexsort(([i.piece for i in items], [i.part for i in items])).tolist()
+        order = np.lexsort(([i.piece for i in items], [i.parts[0] for i in items])).tolist()
         count, share = pieces, Demand(tenants=(gather,))
         return replace(problem, demand=share, num_chunks=count, whole_buffer=False), order
     ranks = (*ranks, *helpers)
     chunks = tuple(
-        ExplicitChunk(tuple(ranks[m] for m in i.sources), tuple(ranks[m] for m in i.destinations))
+        ExplicitChunk(
+            tuple(ranks[m] for m in i.sources),
+            tuple(ranks[m] for m in i.destinations),
+            len(i.parts) > 1,
+        )
         for i in items
     )
     # Ready times hold in all stages: whoever holds a sum has added its own contribution.
@@ -286,7 +353,7 @@ def _pipelined(base: Instance, stages: list[_Stage], num_shares: int, goal: Goal
     # Stage after stage, or the first pieces of all shares through all stages first, or each piece.
     turns = (np.zeros_like(piece), piece // num_shares, piece)
     for key in (turn * ends[-1] + tasks.start for turn in turns):
-        best = min(best, fill_gaps(base, tasks, key=key, order=order), key=finish_of)
+        best = min(best, fill_both_ways(base, tasks, key=key, order=order), key=finish_of)
         work = LISTING_UNITS * len(tasks)
         if goal is not None and goal.is_worth(finish_of(best), work):
             goal.begin(work)
@@ -327,7 +394,7 @@ def _concatenated(parts: list[Tasks], offsets: list[int]) -> Tasks:
     plain = ["chunk", "src", "hop_link", "hop_offset", "res", "res_offset", "res_hold"]
     plain += ["out_node", "out_length", "source"]
     return Tasks(
-        reduce=np.zeros(sum(map(len, parts)), dtype=bool),
+        reduce=np.concatenate([part.reduce for part in parts]),
         start=np.concatenate(begin),
         **{name: joined(name) for name in plain},
         **{name: starts(name) for name in ("hop_start", "res_start", "out_start", "source_start")},

@@ -1,12 +1,13 @@
 """Staged: AllReduces that form sums in stages, one-shot and exchanges, which need few steps."""
 
 from collections.abc import Iterator
+from operator import itemgetter
 
 from teccl.construct.goal import Goal
 from teccl.construct.params import CHUNK_TOLERANCE, OFFER_UNITS, PYTHON_UNITS
 from teccl.construct.schemes import Outlook, one_shot, outlook, owned, schemes
 from teccl.construct.shallow_trees import can_branch
-from teccl.construct.staged import Scheme, staged_schedule
+from teccl.construct.staged import Scheme, shallow_finish, staged_schedule
 from teccl.demand import Collective
 from teccl.problem import Problem
 from teccl.synthesis.chunks import most_chunks
@@ -57,8 +58,38 @@ class Staged:
             for seen, scheme in found
             if (seen.expected_ps < limit) is self._is_promising
         ]
-        for seen, scheme in sorted(turn, key=lambda each: each[0].expected_ps):
+        turn.sort(key=lambda each: each[0].expected_ps)
+        for seen, scheme in _probed(search, turn):
             yield from _climb(search, scheme, seen)
+
+
+def _probed(search: Search, turn: list[tuple[Outlook, Scheme]]) -> Iterator[tuple[Outlook, Scheme]]:
+    """Yield schemes in the order in which they end along shallow trees, with a piece for each GPU.
+
+    Those that look worse than what others take are left out; those that cannot be probed come as
+    they look.
+    """
+    request, found = search.request, list[tuple[int, Outlook, Scheme]]()
+    best = None
+    for seen, scheme in turn:
+        pieces = -(-len(scheme.shares[0][0].classes) // len(scheme.shares))
+        work = _work(search.features, seen.deliveries * pieces)
+        if best is not None and _guess(seen) >= best:
+            continue
+        end = None
+        if len(turn) > 1 and request.chunks is None and search.is_worth(work):
+            search.budget.spend(work)
+            end = shallow_finish(request.whole_problem(pieces * len(scheme.shares)), scheme)
+        if end is not None and (best is None or end < best):
+            best = end
+        found.append((seen.expected_ps if end is None else end, seen, scheme))
+    for _, seen, scheme in sorted(found, key=itemgetter(0)):
+        yield seen, scheme
+
+
+def _guess(seen: Outlook) -> int:
+    """About what a scheme takes: bytes that come while others are under way take nothing."""
+    return (seen.floor_ps + seen.expected_ps) // 2
 
 
 def _climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
@@ -69,7 +100,8 @@ def _climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
     for problem in _problems(search, scheme):
         pieces = -(-len(problem.chunks) // len(scheme.shares))
         work = _work(search.features, seen.deliveries * pieces)
-        is_hopeless = search.incumbents and seen.floor_ps >= search.incumbents.fastest
+        guess = seen.floor_ps if before else _guess(seen)
+        is_hopeless = search.incumbents and guess >= search.incumbents.fastest
         if is_hopeless or not search.is_worth(work):
             return
         search.budget.spend(work)
@@ -92,6 +124,9 @@ def _climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
         # More pieces are more work; they must gain what that is worth.
         worth = max(1 / CHUNK_TOLERANCE, search.budget.price * work)
         if before is not None and finish + worth * (search.target or 0) >= before:
+            return
+        # What whole pieces lose is halved with them, so that no more than this is to be gained.
+        if before is not None and 2 * finish - before >= search.incumbents.fastest:
             return
         before = finish
 
