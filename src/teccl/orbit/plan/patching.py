@@ -176,15 +176,21 @@ class Images(NamedTuple):
     def of(problem: FabricProblem, transfers: Transfers, removed: Removed) -> "Images":
         """Put chunks that one rank lacks first, which fit the times at which they used to come.
 
-        Then come those that most ranks lack, and of these those that were sent first.
+        Then come those whose senders all have them, in that order, too; of the others, who would
+        get them from ranks that lack them themselves, those first that most ranks lack.
         """
         order = problem.fabric.group.order
         key = transfers.chunk[removed.transfer] * order + removed.element
         names, image, count = np.unique(key, return_inverse=True, return_counts=True)
+        image_of = removed.transfer * order + removed.element
+        sender = transfers.before[removed.transfer]
+        waits = (sender >= 0) & is_among(sender * order + removed.element, image_of)
+        deep = np.bincount(image, weights=waits, minlength=len(names))
         begin = np.full(len(names), _NEVER)
         np.minimum.at(begin, image, transfers.start[removed.transfer])
         turn = np.empty(len(names), dtype=np.int64)
-        served = np.lexsort((begin, -count, count > 1))
+        kind = np.where(deep > 0, 2, np.minimum(count - 1, 1))
+        served = np.lexsort((begin, np.where(deep > 0, -count, 0), kind))
         turn[served] = np.arange(len(names))
         return Images(
             chunk=names[served] // order,
