@@ -16,6 +16,7 @@ LAYERS = [
         "errors",
         "_arrays",
         "_collect",
+        "_fractions",
         "_graphs",
         "_moved",
         "_numba",

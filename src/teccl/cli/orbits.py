@@ -36,7 +36,11 @@ def find_fabric(
     UsageError
         If orbits are asked for with an option that they do not know.
     """
+    from teccl.cli.startup import spare_f2py
     from teccl.errors import InputError
+
+    # Before anything that loads scipy.
+    spare_f2py()
     from teccl.orbit.fabric_files import is_fabric_file
     from teccl.orbit.presets import parse_fabric
     from teccl.orbit.problem import COLLECTIVES
@@ -122,8 +126,8 @@ def solve_fabric(
 
 def _read_damage(fabric: "Fabric", given: Mapping[str, Any]) -> "Damage | None":
     """Return what --without-link and --degrade leave out or slow down."""
+    from teccl._fractions import read_factors
     from teccl.orbit import Damage
-    from teccl.synthesis.request import read_factors
 
     down, slower = given.get("without_links", ()), read_factors(given.get("degrade", ()))
     return Damage.of(fabric, down=down, slower=slower) if down or slower else None

@@ -46,6 +46,7 @@ def fill_both_ways(
     start = fill_gaps(instance, tasks, key=key, order=order)
     length, room = task_lengths(tasks), _room(instance, tasks)
     columns, arcs = mirror(length, resource_columns(tasks), arcs_of(order))
+    columns = tuple(map(np.ascontiguousarray, columns))
     best = start
     for _ in range(JUSTIFICATIONS):
         by_end = np.argsort(-(best + length), kind="stable")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from teccl._arrays import IntArray, expand, ints
+from teccl._arrays import IntArray, expand, ints, is_among, new_run
 from teccl.errors import ScheduleError
 from teccl.orbit.damage import Damage
 from teccl.orbit.fabric import Fabric
@@ -74,18 +74,24 @@ class PatchedSchedule:
         limits = {"chunk": problem.num_chunk_orbits, "element": order, "transfer": whole}
         limits |= {"link": problem.fabric.num_links, "start_ps": 2**62}
         _check("added", self.added, ADDED_DTYPE, limits)
-        unknown = np.setdiff1d(self.removed["transfer"], self.base.sends["transfer"])
+        number = self.removed["transfer"]
+        unknown = number[~is_among(number, self.base.sends["transfer"])]
         if len(unknown):
-            raise ScheduleError(f"removed: transfer {unknown[0]} is not in the schedule; drop it")
-        if len(np.unique(self.removed)) < len(self.removed):
+            raise ScheduleError(
+                f"removed: transfer {unknown.min()} is not in the schedule; drop it"
+            )
+        image = number * order + self.removed["element"]
+        sorted_by = np.argsort(image, kind="stable")
+        if not new_run(image[sorted_by]).all():
             raise ScheduleError("removed: an image is named twice; name each once")
         still = np.flatnonzero(~problem.is_moved(self.added["chunk"]))
         if len(still):
             raise ScheduleError(f"added {still[0]} is of a chunk from a gpu to itself; drop it")
-        added = self.added
-        ordered = added[np.lexsort((added["chunk"], added["link"], added["start_ps"]))]
-        removed = np.sort(self.removed, order=("transfer", "element"))
-        for name, array in (("added", ordered), ("removed", removed)):
+        ordered = self.added
+        if not _is_sorted(ordered):
+            columns = ordered["chunk"], ordered["link"], ordered["start_ps"]
+            ordered = ordered[np.lexsort(columns)]
+        for name, array in (("added", ordered), ("removed", self.removed[sorted_by])):
             array.setflags(write=False)
             object.__setattr__(self, name, array)
 
@@ -187,6 +193,15 @@ def lengths(problem: FabricProblem, damage: Damage, links: IntArray) -> tuple[In
             here = links == link
             held[here] = picoseconds(fabric.link_at(link).overhead) + picoseconds(size / rate)
     return held, alpha[orbit]
+
+
+def _is_sorted(added: Rows) -> bool:
+    """Whether added sends are in order of start, link and chunk."""
+    in_order = np.ones(max(0, len(added) - 1), dtype=bool)
+    for column in ("chunk", "link", "start_ps"):
+        a, b = added[column][:-1], added[column][1:]
+        in_order = (a < b) | ((a == b) & in_order)
+    return bool(in_order.all())
 
 
 def _check(what: str, rows: Rows, dtype: np.dtype[Any], limits: dict[str, int]) -> None:

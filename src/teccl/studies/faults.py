@@ -4,10 +4,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from teccl._fractions import read_fraction
 from teccl._suggest import did_you_mean
 from teccl.demand import Collective, Demand, Tenant
 from teccl.errors import InputError
-from teccl.synthesis.request import read_fraction
 from teccl.topology import Topology
 from teccl.units import parse_duration
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from fractions import Fraction
 
+from teccl._fractions import read_fraction
 from teccl.errors import InputError
-from teccl.synthesis.request import read_fraction
 from teccl.units import Quantity, parse_size
 
 # Points of each decimal unit on the paper's walk.

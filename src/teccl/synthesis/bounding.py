@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from teccl._fractions import read_fraction
 from teccl.demand import Collective, Demand
 from teccl.errors import ProblemError, TecclError
 from teccl.keywords import SwitchMode, Transit
@@ -73,7 +74,7 @@ def bound(
         chunks=asked.read_chunks(chunks, on_grid=on_grid),
         grid=on_grid,
         epoch=asked.read_epoch(epoch),
-        epoch_multiplier=asked.read_fraction(
+        epoch_multiplier=read_fraction(
             1 if epoch_multiplier is None else epoch_multiplier, "epoch multiplier"
         ),
         switch=asked.read_choice(switch, SwitchMode, "switch"),

@@ -8,9 +8,10 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TypeVar
 
+from teccl._fractions import LONGEST, read_factors
 from teccl._suggest import did_you_mean
 from teccl.demand import Collective, Demand, parse_collective
-from teccl.errors import DemandError, InputError, MethodError, ProblemError, TopologyError
+from teccl.errors import DemandError, InputError, MethodError, ProblemError
 from teccl.keywords import GRID_METHODS, KEYWORDS, Effort, Objective, Solver, SwitchMode, Transit
 from teccl.problem import Problem
 from teccl.schedule import Schedule
@@ -19,9 +20,6 @@ from teccl.topology import Topology
 from teccl.units import Quantity, parse_duration
 
 MAX_CHUNKS_PER_BLOCK = 10**6
-# Digits of any number that is given.
-LONGEST = 40
-PERCENT = 100
 
 # Options that mean something to some methods only, by field: whoever obeys them. Any other method
 # refuses a value that is not the default.
@@ -168,29 +166,6 @@ def read_whole(value: object, what: str, *, low: int, high: int = 10**9) -> int:
     return int(text)
 
 
-def read_fraction(value: object, what: str) -> Fraction:
-    """Read a number or a percentage such as ``50%``.
-
-    Examples
-    --------
-    >>> read_fraction("50%", "factor"), read_fraction(0.1, "gap")
-    (Fraction(1, 2), Fraction(1, 10))
-    """
-    text = str(value).strip()
-    scale = PERCENT if text.endswith("%") else 1
-    # A number of a few digits is enough, and no text may blow up into one of a billion.
-    digits = text.removesuffix("%").strip()
-    plain = digits.lower().partition("e")[2].lstrip("+-")
-    try:
-        if isinstance(value, bool) or len(digits) > LONGEST or len(plain) > 2:
-            raise ValueError
-        return Fraction(digits) / scale
-    except (ValueError, ZeroDivisionError):
-        raise InputError(
-            f"{what} {text[:40]!r} is not a number; give for example 0.5 or 50%"
-        ) from None
-
-
 def read_demand(
     topology: Topology,
     collective: str | Collective | None,
@@ -263,28 +238,6 @@ def read_topology(
         network = network.degraded(factors)
     gone = [without_links] if isinstance(without_links, str) else list(without_links)
     return network.without_links(gone) if gone else network
-
-
-def read_factors(degrade: str | Sequence[str] | Mapping[str, object]) -> dict[str, Fraction]:
-    """Read which part of their bandwidth links have left."""
-    if isinstance(degrade, Mapping):
-        pairs = [(str(spec), value) for spec, value in degrade.items()]
-    else:
-        pairs = []
-        for entry in [degrade] if isinstance(degrade, str) else degrade:
-            spec, separator, value = str(entry).rpartition("=")
-            if not separator:
-                raise TopologyError(f"degrade {str(entry)[:60]!r}: write for example A:B=50%")
-            pairs.append((spec, value))
-    factors = {spec: read_fraction(value, f"degrade {spec}") for spec, value in pairs}
-    for spec, factor in factors.items():
-        if factor > 1:
-            raise TopologyError(
-                f"degrade {spec}: {float(PERCENT * factor):g}% is more than a link has; give less"
-            )
-    if len(factors) < len(pairs):
-        raise TopologyError("degrade names the same links twice; give one factor for them")
-    return factors
 
 
 def read_buffer(value: int | str | None) -> int | None:

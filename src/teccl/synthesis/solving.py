@@ -8,6 +8,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+from teccl._fractions import read_fraction
 from teccl._numba import check_environment, solving_clock, watch_compiler
 from teccl.construct.baselines import BASELINES
 from teccl.construct.params import MILLION
@@ -37,7 +38,6 @@ from teccl.synthesis.request import (
     read_chunks,
     read_demand,
     read_epoch,
-    read_fraction,
     read_name,
     read_schedule,
     read_time_limit,

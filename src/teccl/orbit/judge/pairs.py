@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from teccl._arrays import BoolArray, IntArray, expand
+from teccl._arrays import BoolArray, IntArray, distinct, expand, is_among
 from teccl.demand import Collective
 from teccl.orbit.judge.case import Case
 from teccl.orbit.judge.sums import check_sum, is_one_tree
@@ -89,7 +89,7 @@ def _pairs_of(schedule: PatchedSchedule, case: Case, base: Case) -> _Pairs:
         own = (case.chunk[mine] * order + case.element[mine]) * num_gpus + rank
         keys += [(base.chunk[lost] * order + element) * num_gpus + node_base[lost], own]
         sides.append((rows, node_base, time_base, mine, own, time_case))
-    pairs = np.unique(np.concatenate(keys))
+    pairs = distinct(np.concatenate(keys))
     rank, image = pairs % num_gpus, pairs // num_gpus
     chunk, element = image // order, image % order
     ends = []
@@ -102,7 +102,7 @@ def _pairs_of(schedule: PatchedSchedule, case: Case, base: Case) -> _Pairs:
         )
         there = rows[by[expand(low, high - low)]]
         pair = np.repeat(np.arange(len(pairs)), high - low)
-        stays = ~np.isin(number[there] * order + element[pair], gone)
+        stays = ~is_among(number[there] * order + element[pair], gone)
         there, pair = there[stays], pair[stays]
         ends.append(
             _Ends(
@@ -160,9 +160,9 @@ def _check_sums(schedule: PatchedSchedule, case: Case, base: Case, pairs: _Pairs
         wants[:] = True
     bad |= wants & (total == _NEVER)
     order = schedule.fabric.group.order
-    images = np.unique(pairs.chunk * order + pairs.element)
-    odd = np.isin(images // order, np.flatnonzero(top < 0))
-    odd |= np.isin(images, (pairs.chunk * order + pairs.element)[bad])
+    images = distinct(pairs.chunk * order + pairs.element)
+    odd = is_among(images // order, np.flatnonzero(top < 0))
+    odd |= is_among(images, (pairs.chunk * order + pairs.element)[bad])
     for image in images[odd].tolist():
         _check_listed(schedule, case, base, *divmod(image, order))
 

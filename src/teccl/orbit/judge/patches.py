@@ -7,7 +7,7 @@ links that added sends use; the page on orbits has the proof.
 
 import numpy as np
 
-from teccl._arrays import BoolArray, IntArray, expand, ints
+from teccl._arrays import BoolArray, IntArray, expand, ints, is_among
 from teccl.orbit.judge.case import Case, show, to_ps
 from teccl.orbit.judge.pairs import check_pairs
 from teccl.orbit.judge.rules import check_switches, check_transfers
@@ -59,8 +59,7 @@ def _is_removed(schedule: PatchedSchedule, transfer: IntArray, element: IntArray
     """Whether images of transfers, by their numbers in the file, are removed."""
     order = schedule.fabric.group.order
     keys = schedule.removed["transfer"] * order + schedule.removed["element"]
-    gone: BoolArray = np.isin(transfer * order + element, keys)
-    return gone
+    return is_among(transfer * order + element, keys)
 
 
 def _onto(schedule: PatchedSchedule, links: IntArray, onto: IntArray) -> IntArray:
@@ -120,7 +119,7 @@ def _check_claims(schedule: PatchedSchedule, case: Case, base: Case) -> None:
     """The finish that is stated is the last arrival, and no stated bound exceeds it."""
     transfer, count = np.unique(schedule.removed["transfer"], return_counts=True)
     gone = transfer[count == schedule.fabric.group.order]
-    kept = ~np.isin(schedule.base.sends["transfer"], gone)
+    kept = ~is_among(schedule.base.sends["transfer"], gone)
     finish = max(case.finish, int(base.arrival[kept].max(initial=0)))
     claimed, bound = schedule.claimed_finish_ps, schedule.bound
     if claimed is not None and claimed != finish:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from teccl._arrays import IntArray
+from teccl._arrays import IntArray, is_among
 from teccl.demand import Collective
 from teccl.keywords import SwitchMode
 from teccl.orbit.judge.case import Case, show
@@ -25,7 +25,9 @@ def check_transfers(case: Case) -> None:
     mixed = "its transfer mixes chunks or ops"
     case.add_each(ViolationKind.MIXED_TRANSFER, order[1:][same & differs], lambda _: mixed)
     roots = np.flatnonzero(case.from_gpu)
-    more = np.setdiff1d(roots, roots[np.unique(case.transfer[roots], return_index=True)[1]])
+    again = np.ones(len(roots), dtype=bool)
+    again[np.unique(case.transfer[roots], return_index=True)[1]] = False
+    more = roots[again]
     text = "its transfer leaves several gpus"
     case.add_each(ViolationKind.SEVERAL_ROOTS, more, lambda _: text)
 
@@ -40,10 +42,10 @@ def check_switches(case: Case) -> None:
     merged = into[first[count > 1]]
     text = "its transfer enters the switch more than once, which merges nothing"
     case.add_each(ViolationKind.ILLEGAL_MERGE, merged, lambda _: text)
-    lost = into[~np.isin(entered, left)]
+    lost = into[~is_among(entered, left)]
     holds_nothing = "its transfer never leaves the switch, which holds nothing"
     case.add_each(ViolationKind.LOST_IN_SWITCH, lost, lambda _: holds_nothing)
-    known = np.isin(left, passage)
+    known = is_among(left, passage)
     unpaired = "its transfer never enters the switch that it leaves"
     case.add_each(ViolationKind.UNPAIRED_HOP, out[~known], lambda _: unpaired)
     due = case.arrival[into[first]][np.searchsorted(passage, left[known])]

@@ -8,100 +8,190 @@ differs from the others of its orbit by what is *freed*, images that were remove
 import numba as nb
 import numpy as np
 
+_NEVER = np.iinfo(np.int64).max
+# How often a gap is passed by, for every send that would fit, before it is closed.
+_PATIENCE = 8
+
+
+# What calendars are made of. Few arrays with several rows: every call counts the references to all
+# arrays that it is given, which took longer than the rest.
+(LINKS, FIRST, IMAGES, FREED, BOOKS, LEFT) = range(6)
+# By link: the orbit whose images it carries, -1 for none; where what is freed of it begins; where
+# its bookings begin, how many there are and for how many there is room; when it is free for good;
+# how often its gaps were passed by.
+(LINE, FREED_FIRST, PLACE, COUNT, ROOM, TAIL, MISSES) = range(7)
+# By image, orbit by orbit, where those of each begin being `FIRST`: its start, its end and the last
+# of those that follow one another without a useful gap. `FREED` are positions of images.
+(START, END, BLOCK) = range(3)
+# By booking, in order for each link. `LEFT` is where there is room for more, and how many gaps may
+# be closed.
+(BEGIN, UNTIL) = range(2)
+
 
 @nb.njit(cache=True)
 def next_free(link, time, length, calendars):
-    """Return the first moment from a time on at which a link is free for so long.
-
-    Parameters
-    ----------
-    calendars
-        The orbit whose images each link carries, -1 for none; where those of an orbit begin;
-        their starts, ends and the last of those that follow one another without a useful gap;
-        where what is freed of each link begins; positions of freed images; the first booking of
-        each link; by booking the next one, its start and end; how many there are; when each link is
-        free for good; the booking of each link that was looked at last.
-    """
-    line, first, start, end, block, freed_first, freed = calendars[:7]
-    follow, begin, until = calendars[8:11]
-    orbit = line[link]
+    """Return the first moment from a time on at which a link is free for so long."""
+    orbit = calendars[LINKS][LINE, link]
     while True:
-        if orbit >= 0:
-            low, high = first[orbit], first[orbit + 1]
-            at = low + np.searchsorted(end[low:high], time, side="right")
-            gap, gaps = freed_first[link], freed_first[link + 1]
-            gap += np.searchsorted(freed[gap:gaps], at)
-            while at < high and start[at] < time + length:
-                while gap < gaps and freed[gap] < at:
-                    gap += 1
-                if gap < gaps and freed[gap] == at:
-                    at += 1
-                    continue
-                last = block[at]
-                if gap < gaps and freed[gap] <= last:
-                    last = freed[gap] - 1
-                time = end[last]
-                at = last + 1
         before = time
-        previous, node = _look(link, time, calendars)
-        if previous >= 0:
-            time = max(time, until[previous])
-        while node >= 0 and begin[node] < time + length:
-            time = max(time, until[node])
-            previous, node = node, follow[node]
-        calendars[13][link] = previous
+        node, stop = _look(link, time, calendars)
+        if node > calendars[LINKS][PLACE, link]:
+            time = max(time, calendars[BOOKS][UNTIL, node - 1])
+        while node < stop and calendars[BOOKS][BEGIN, node] < time + length:
+            time = max(time, calendars[BOOKS][UNTIL, node])
+            node += 1
+        if orbit < 0:
+            return time
+        at, high, gap, gaps = _images_from(link, orbit, time, calendars)
+        while at < high and calendars[IMAGES][START, at] < time + length:
+            while gap < gaps and calendars[FREED][gap] < at:
+                gap += 1
+            if gap < gaps and calendars[FREED][gap] == at:
+                at += 1
+                continue
+            last = calendars[IMAGES][BLOCK, at]
+            if gap < gaps and calendars[FREED][gap] <= last:
+                last = calendars[FREED][gap] - 1
+            time = calendars[IMAGES][END, last]
+            at = last + 1
         if time == before:
             return time
 
 
 @nb.njit(cache=True)
 def _look(link, time, calendars):
-    """Return the last booking of a link that begins before a time, and the next.
-
-    What was looked at last is near, since chunks are served in the order of their times.
-    """
-    head, follow, begin, last = calendars[7], calendars[8], calendars[9], calendars[13]
-    previous, node = np.int64(-1), head[link]
-    if last[link] >= 0 and begin[last[link]] < time:
-        previous, node = last[link], follow[last[link]]
-    while node >= 0 and begin[node] < time:
-        previous, node = node, follow[node]
-    return previous, node
-
-
-@nb.njit(cache=True)
-def book(link, start, stop, calendars):
-    """Hold a link that is free from one moment to another."""
-    head, follow, begin, until, count, tail, last = calendars[7:]
-    tail[link] = max(tail[link], stop)
-    previous, node = _look(link, start, calendars)
-    # All sends on a link are equally long, so that shorter gaps are of no use.
-    length = stop - start
-    here = previous
-    if previous >= 0 and start - until[previous] < length:
-        until[previous] = stop
-    else:
-        here = count[0]
-        count[0] += 1
-        begin[here], until[here], follow[here] = start, stop, node
-        if previous < 0:
-            head[link] = here
+    """Return the first booking of a link that begins at a time or later, and where they end."""
+    low = calendars[LINKS][PLACE, link]
+    stop = high = low + calendars[LINKS][COUNT, link]
+    while low < high:
+        middle = (low + high) // 2
+        if calendars[BOOKS][BEGIN, middle] < time:
+            low = middle + 1
         else:
-            follow[previous] = here
-    if node >= 0 and begin[node] - stop < length:
-        until[here], follow[here] = until[node], follow[node]
-    last[link] = here
+            high = middle
+    return low, stop
 
 
 @nb.njit(cache=True)
-def fit(first, second, time, held, alpha, calendars):
+def _images_from(link, orbit, time, calendars):
+    """First image that ends after a time, where its orbit's end, and the same of freed ones."""
+    low, stop = calendars[FIRST][orbit], calendars[FIRST][orbit + 1]
+    high = stop
+    while low < high:
+        middle = (low + high) // 2
+        if calendars[IMAGES][END, middle] <= time:
+            low = middle + 1
+        else:
+            high = middle
+    gap, gaps = calendars[LINKS][FREED_FIRST, link], calendars[LINKS][FREED_FIRST, link + 1]
+    high = gaps
+    while gap < high:
+        middle = (gap + high) // 2
+        if calendars[FREED][middle] < low:
+            gap = middle + 1
+        else:
+            high = middle
+    return low, stop, gap, gaps
+
+
+@nb.njit(cache=True)
+def book(link, start, stop, length, calendars):
+    """Hold a link from one moment to another; what it is booked for inside is held, too.
+
+    All sends on a link are equally long, so that shorter gaps are of no use.
+    """
+    calendars[LINKS][TAIL, link] = max(calendars[LINKS][TAIL, link], stop)
+    node, last = _look(link, start, calendars)
+    if node > calendars[LINKS][PLACE, link] and start - calendars[BOOKS][UNTIL, node - 1] < length:
+        node -= 1
+        stop = max(calendars[BOOKS][UNTIL, node], stop)
+    else:
+        node, last = _insert(link, node, calendars)
+        calendars[BOOKS][BEGIN, node] = start
+    after = node + 1
+    while after < last and calendars[BOOKS][BEGIN, after] - stop < length:
+        stop = max(stop, calendars[BOOKS][UNTIL, after])
+        after += 1
+    calendars[BOOKS][UNTIL, node] = stop
+    merged = after - node - 1
+    if merged > 0:
+        for other in range(after, last):
+            _move(other, other - merged, calendars)
+        calendars[LINKS][COUNT, link] -= merged
+
+
+@nb.njit(cache=True)
+def _move(node, place, calendars):
+    """Keep a booking elsewhere."""
+    calendars[BOOKS][BEGIN, place] = calendars[BOOKS][BEGIN, node]
+    calendars[BOOKS][UNTIL, place] = calendars[BOOKS][UNTIL, node]
+
+
+@nb.njit(cache=True)
+def _insert(link, node, calendars):
+    """Make room for a booking before another; return where it is, and where a link's end."""
+    first, count = calendars[LINKS][PLACE, link], calendars[LINKS][COUNT, link]
+    if count == calendars[LINKS][ROOM, link]:
+        moved = calendars[LEFT][0] - first
+        for other in range(first, first + count):
+            _move(other, other + moved, calendars)
+        calendars[LINKS][ROOM, link] = 2 * count + 4
+        calendars[LEFT][0] += 2 * count + 4
+        calendars[LINKS][PLACE, link] = first = first + moved
+        node += moved
+    for other in range(first + count, node, -1):
+        _move(other - 1, other, calendars)
+    calendars[LINKS][COUNT, link] = count + 1
+    return node, first + count + 1
+
+
+@nb.njit(cache=True)
+def _miss(link, time, later, length, calendars):
+    """Note that a link was free at a time, but only of use later; close gaps that never are.
+
+    Whoever looks for a moment at which two links are free passes by the same gaps again and again.
+    Each `_PATIENCE` times for every send that would fit, one is closed.
+    """
+    calendars[LINKS][MISSES, link] += 1
+    missed = calendars[LINKS][MISSES, link]
+    if missed >= _PATIENCE and calendars[LEFT][1] > 0:
+        stop = _busy_from(link, time, calendars)
+        if stop <= later and missed * length >= _PATIENCE * (stop - time):
+            calendars[LINKS][MISSES, link] = 0
+            calendars[LEFT][1] -= 1
+            book(link, time, next_free(link, stop, length, calendars), length, calendars)
+
+
+@nb.njit(cache=True)
+def _busy_from(link, time, calendars):
+    """Return when a link that is free at a time is busy again."""
+    stop = _NEVER
+    node, last = _look(link, time + 1, calendars)
+    if node < last:
+        stop = calendars[BOOKS][BEGIN, node]
+    orbit = calendars[LINKS][LINE, link]
+    if orbit >= 0:
+        at, high, gap, gaps = _images_from(link, orbit, time, calendars)
+        while gap < gaps and calendars[FREED][gap] == at:
+            at += 1
+            gap += 1
+        if at < high:
+            stop = min(stop, calendars[IMAGES][START, at])
+    return stop
+
+
+@nb.njit(cache=True)
+def fit(first, second, time, lengths, calendars):
     """Return when a chunk can begin to cross a link and then at once another, if that is given."""
-    lag = held[first] + alpha[first]
-    while True:
-        time = next_free(first, time, held[first], calendars)
-        if second < 0:
-            return time
-        there = next_free(second, time + lag, held[second], calendars)
-        if there == time + lag:
-            return time
-        time = there - lag
+    held = lengths[0, first]
+    time = next_free(first, time, held, calendars)
+    if second >= 0:
+        lag, takes = held + lengths[1, first], lengths[0, second]
+        there = next_free(second, time + lag, takes, calendars)
+        while there != time + lag:
+            _miss(first, time, there - lag, held, calendars)
+            time = next_free(first, there - lag, held, calendars)
+            if time != there - lag:
+                _miss(second, there, time + lag, takes, calendars)
+                there = next_free(second, time + lag, takes, calendars)
+    return time

@@ -11,12 +11,19 @@ import heapq
 import numba as nb
 import numpy as np
 
-from teccl.orbit.plan.bookings import book, fit, next_free
+from teccl.orbit.plan.bookings import LINKS, TAIL, book, fit, next_free
 
 _NEVER = np.iinfo(np.int64).max
 # Senders behind a switch that are looked at closely: those that have a chunk first, and those
 # whose links are free first.
 _CLOSE = 8
+# What ways are made of, in few arrays as calendars are: by way and rank, the link out of it, the
+# link into it behind a switch, who is at the near and the far end of a straight way, the switch
+# entered and the one left; by way and switch, where those who enter it begin, and those to whom it
+# leads; those ranks.
+(TABLES, MEMBERS_FIRST, MEMBERS) = range(3)
+(OUT, INTO, NEAR, FAR, ENTERED, LEAVING) = range(6)
+(ENTERING, SERVED) = range(2)
 
 
 @nb.njit(cache=True)
@@ -26,7 +33,8 @@ def apart(rank, element, lattice):
     place, position = rank // per_place, rank % per_place
     total = 0
     for axis in range(len(sizes)):
-        total += (digits[axis, place] - digits[axis, element]) % sizes[axis] * strides[axis]
+        step = digits[axis, place] - digits[axis, element]
+        total += (step + sizes[axis] if step < 0 else step) * strides[axis]
     return total * per_place + position
 
 
@@ -45,11 +53,9 @@ def graft(images, wants, hold, lattice, ways, lengths, calendars):
     lattice
         Coordinates of the elements, sizes and strides of the axes, and orbits of GPUs.
     ways
-        By way and rank: the link out of it, the link into it behind a switch, who is at the near
-        and the far end of a straight way, the switch entered and the one left; by way and switch,
-        where those who enter it begin, and those ranks; the same for those to whom it leads.
+        Arrays as named above.
     lengths
-        By link, picoseconds for which it is held, and latency.
+        By link, picoseconds for which it is held, and in a second row its latency.
 
     Returns
     -------
@@ -57,34 +63,41 @@ def graft(images, wants, hold, lattice, ways, lengths, calendars):
         Rows of image, way, from, to and start; fewer than wanted where some are out of reach.
     """
     first, missing = wants
-    num_ranks = ways[0].shape[1]
+    num_ranks = ways[TABLES].shape[2]
     sends, count = np.empty((len(missing), 5), dtype=np.int64), 0
     # When each rank has the chunk that is served, and what it costs those who lack it.
     since, key = np.empty(num_ranks, dtype=np.int64), np.empty(num_ranks, dtype=np.int64)
+    # Way, sender, start, arrival and price that were found for them.
+    plan = np.empty((num_ranks, 5), dtype=np.int64)
     for image in range(len(images)):
         chunk, element = images[image]
         for rank in range(num_ranks):
             since[rank] = hold[chunk, apart(rank, element, lattice)]
         lacking = missing[first[image] : first[image + 1]]
         before = count
-        count = _serve(lacking, since, key, ways, lengths, calendars, sends, count)
+        count = _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count)
         sends[before:count, 0] = image
     return sends[:count]
 
 
 @nb.njit(cache=True)
-def _serve(lacking, since, key, ways, lengths, calendars, sends, count):
+def _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count):
     """Bring one chunk to all ranks that lack it, as far as they can be reached."""
     since[lacking] = _NEVER
+    close = np.empty((2, 2 * _CLOSE), dtype=np.int64)
     heap = [(_NEVER, np.int64(-1))]
     for rank in lacking:
-        key[rank] = _best(rank, since, ways, lengths, calendars)[4]
+        plan[rank] = _best(rank, since, ways, lengths, calendars, close)
+        key[rank] = plan[rank, 4]
         heapq.heappush(heap, (key[rank], rank))
     while heap:
         due, rank = heapq.heappop(heap)
         if rank < 0 or due == _NEVER or since[rank] < _NEVER or due > key[rank]:
             continue
-        way, source, start, arrival, price = _best(rank, since, ways, lengths, calendars)
+        # Links only get busier: what was found is still best if it is free.
+        if not _is_free(rank, plan, ways, lengths, calendars):
+            plan[rank] = _best(rank, since, ways, lengths, calendars, close)
+        way, source, start, arrival, price = plan[rank]
         if way < 0:
             continue
         # Those behind one busy link all wait a little longer after each send: whose turn it is
@@ -97,92 +110,123 @@ def _serve(lacking, since, key, ways, lengths, calendars, sends, count):
         sends[count] = (-1, way, source, rank, start)
         count += 1
         since[rank] = arrival
-        for w in range(len(ways[0])):
-            for other in reached(w, rank, ways):
-                if other < 0 or since[other] < _NEVER or ways[0][w, rank] < 0:
-                    continue
-                price = passed(w, rank, other, arrival, ways, lengths)
-                if price < _NEVER:
-                    price += _held(w, rank, other, ways, lengths)
-                if price < key[other]:
-                    key[other] = price
-                    heapq.heappush(heap, (price, other))
+        for w in range(ways[TABLES].shape[1]):
+            if ways[TABLES][OUT, w, rank] >= 0:
+                for other in reached(w, rank, ways):
+                    if other >= 0 and since[other] == _NEVER:
+                        _offer(w, rank, other, arrival, key, plan, ways, lengths, calendars)
+                        if key[other] < plan[other, 4]:
+                            plan[other, 4] = key[other]
+                            heapq.heappush(heap, (key[other], other))
     return count
+
+
+@nb.njit(cache=True)
+def _offer(way, source, rank, time, key, plan, ways, lengths, calendars):
+    """Plan to serve a rank from one that has the chunk from a time on, if that costs less."""
+    held_for = _held(way, source, rank, ways, lengths)
+    soonest = passed(way, source, rank, time, ways, lengths)
+    if soonest == _NEVER or soonest + held_for >= key[rank]:
+        return
+    link, second = ways[TABLES][OUT, way, source], ways[TABLES][INTO, way, rank]
+    start = fit(link, second, time, lengths, calendars)
+    arrival = passed(way, source, rank, start, ways, lengths)
+    if arrival + held_for < key[rank]:
+        key[rank] = arrival + held_for
+        plan[rank, 0], plan[rank, 1], plan[rank, 2], plan[rank, 3] = way, source, start, arrival
+
+
+@nb.njit(cache=True)
+def _is_free(rank, plan, ways, lengths, calendars):
+    """Whether the links of what was found for a rank are still free then."""
+    way, source, start = plan[rank, 0], plan[rank, 1], plan[rank, 2]
+    if way < 0:
+        return True
+    link, second = ways[TABLES][OUT, way, source], ways[TABLES][INTO, way, rank]
+    held = lengths[0, link]
+    if next_free(link, start, held, calendars) != start:
+        return False
+    there = start + held + lengths[1, link]
+    return second < 0 or next_free(second, there, lengths[0, second], calendars) == there
 
 
 @nb.njit(cache=True)
 def passed(way, source, rank, time, ways, lengths):
     """When one rank has a chunk from another at the earliest, over links that are free."""
-    out, into, near, _, entered, left = ways[:6]
-    held, alpha = lengths
-    link = out[way, source]
+    link = ways[TABLES][OUT, way, source]
     if link < 0:
         return _NEVER
-    if near[way, rank] == source:
-        return time + held[link] + alpha[link]
-    second = into[way, rank]
-    if second < 0 or entered[way, source] != left[way, rank]:
+    time += lengths[0, link] + lengths[1, link]
+    if ways[TABLES][NEAR, way, rank] == source:
+        return time
+    second = ways[TABLES][INTO, way, rank]
+    if second < 0 or ways[TABLES][ENTERED, way, source] != ways[TABLES][LEAVING, way, rank]:
         return _NEVER
-    return time + held[link] + alpha[link] + held[second] + alpha[second]
+    return time + lengths[0, second] + lengths[1, second]
 
 
 @nb.njit(cache=True)
 def reached(way, rank, ways):
     """Ranks that a way may lead to from a rank; -1 stands for none."""
-    far, entered, _, _, _, first, leaving = ways[3:]
-    switch = entered[way, rank]
+    switch = ways[TABLES][ENTERED, way, rank]
     if switch < 0:
-        return far[way, rank : rank + 1]
-    return leaving[first[way, switch] : first[way, switch + 1]]
+        return ways[TABLES][FAR, way, rank : rank + 1]
+    first = ways[MEMBERS_FIRST]
+    return ways[MEMBERS][first[SERVED, way, switch] : first[SERVED, way, switch + 1]]
 
 
 @nb.njit(cache=True)
 def _held(way, source, rank, ways, lengths):
     """For how long links are held on a way, all together."""
-    second = ways[1][way, rank]
-    return lengths[0][ways[0][way, source]] + (lengths[0][second] if second >= 0 else 0)
+    total = lengths[0, ways[TABLES][OUT, way, source]]
+    second = ways[TABLES][INTO, way, rank]
+    if second >= 0:
+        total += lengths[0, second]
+    return total
 
 
 @nb.njit(cache=True)
 def commit(way, source, rank, start, ways, lengths, calendars):
     """Book the links of a way."""
-    held, alpha = lengths
-    link, second = ways[0][way, source], ways[1][way, rank]
-    book(link, start, start + held[link], calendars)
+    link, second = ways[TABLES][OUT, way, source], ways[TABLES][INTO, way, rank]
+    held = lengths[0, link]
+    book(link, start, start + held, held, calendars)
     if second >= 0:
-        there = start + held[link] + alpha[link]
-        book(second, there, there + held[second], calendars)
+        there, takes = start + held + lengths[1, link], lengths[0, second]
+        book(second, there, there + takes, takes, calendars)
 
 
 @nb.njit(cache=True)
-def _best(rank, since, ways, lengths, calendars):
+def _best(rank, since, ways, lengths, calendars, close):
     """The way, sender and start with the least price for a rank, the arrival and that price."""
-    out, into, near, _, _, left, member_first, members = ways[:8]
-    held, alpha = lengths
-    tail = calendars[12]
     found_way, found_source, found_start, found, least = -1, -1, _NEVER, _NEVER, _NEVER
-    close = np.empty(2 * _CLOSE, dtype=np.int64)
-    for way in range(len(out)):
-        second, opens = into[way, rank], np.int64(0)
-        close[:] = -1
-        if near[way, rank] >= 0:
-            close[0] = near[way, rank]
+    for way in range(ways[TABLES].shape[1]):
+        second, took, opens = ways[TABLES][INTO, way, rank], np.int64(0), np.int64(0)
+        close[0, :] = -1
+        if ways[TABLES][NEAR, way, rank] >= 0:
+            close[0, 0] = ways[TABLES][NEAR, way, rank]
         elif second >= 0:
-            low, high = member_first[way, left[way, rank]], member_first[way, left[way, rank] + 1]
-            soonest = _choose(members[low:high], out[way], tail, rank, since, close)
+            soonest = _choose(way, rank, since, ways, lengths, calendars, close)
             if soonest == _NEVER:
                 continue
             # Nobody gets a chunk through before the link behind the switch is free.
-            opens = next_free(second, soonest, held[second], calendars) + held[second]
-            opens += alpha[second]
-        for source in close:
-            if source < 0 or out[way, source] < 0 or since[source] == _NEVER:
+            took = lengths[0, second] + lengths[1, second]
+            opens = next_free(second, soonest, lengths[0, second], calendars) + took
+        for source in close[0]:
+            if source < 0 or ways[TABLES][OUT, way, source] < 0 or since[source] == _NEVER:
                 continue
             held_for = _held(way, source, rank, ways, lengths)
             soonest = max(opens, passed(way, source, rank, since[source], ways, lengths))
             if soonest + held_for >= least:
                 continue
-            start = fit(out[way, source], second, since[source], held, alpha, calendars)
+            if second >= 0 and least < _NEVER:
+                # Those who have it no sooner than this one find that link no sooner free.
+                there = passed(way, source, rank, since[source], ways, lengths) - took
+                there = next_free(second, there, lengths[0, second], calendars)
+                opens = max(opens, there + took)
+                if opens + held_for >= least:
+                    continue
+            start = fit(ways[TABLES][OUT, way, source], second, since[source], lengths, calendars)
             arrival = passed(way, source, rank, start, ways, lengths)
             if arrival + held_for < least:
                 found_way, found_source, found_start, found = way, source, start, arrival
@@ -191,27 +235,34 @@ def _best(rank, since, ways, lengths, calendars):
 
 
 @nb.njit(cache=True)
-def _choose(members, out, tail, rank, since, close):
+def _choose(way, rank, since, ways, lengths, calendars, close):
     """Choose senders: those that have a chunk first, and those whose links are free first.
 
-    Returns when the first of them has it.
+    Returns when the first of them can have it at the switch; `close` has the senders and, below
+    them, room for the times by which they are chosen.
     """
-    keys = np.full(2 * _CLOSE, _NEVER, dtype=np.int64)
-    for member in members:
-        time = since[member]
-        if member == rank or time == _NEVER or out[member] < 0:
+    soonest, switch = _NEVER, ways[TABLES][LEAVING, way, rank]
+    close[1, :] = _NEVER
+    first = ways[MEMBERS_FIRST][ENTERING, way, switch]
+    for place in range(first, ways[MEMBERS_FIRST][ENTERING, way, switch + 1]):
+        member = ways[MEMBERS][place]
+        link, time = ways[TABLES][OUT, way, member], since[member]
+        if member == rank or time == _NEVER or link < 0:
             continue
+        soonest = min(soonest, time + lengths[0, link] + lengths[1, link])
         for half in range(2):
-            value = time if half == 0 else max(time, tail[out[member]])
+            value = time
+            if half == 1:
+                value = max(time, calendars[LINKS][TAIL, link])
             at = half * _CLOSE + _CLOSE - 1
-            if value >= keys[at]:
+            if value >= close[1, at]:
                 continue
-            while at > half * _CLOSE and value < keys[at - 1]:
-                keys[at], close[at] = keys[at - 1], close[at - 1]
+            while at > half * _CLOSE and value < close[1, at - 1]:
+                close[0, at], close[1, at] = close[0, at - 1], close[1, at - 1]
                 at -= 1
-            keys[at], close[at] = value, member
+            close[0, at], close[1, at] = member, value
     for place in range(_CLOSE):
         for again in range(_CLOSE, 2 * _CLOSE):
-            if close[again] == close[place]:
-                close[again] = -1
-    return keys[0]
+            if close[0, again] == close[0, place]:
+                close[0, again] = -1
+    return soonest

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from teccl._arrays import IntArray, expand, ints, new_run
+from teccl._arrays import IntArray, distinct, expand, ints, is_among, new_run
 from teccl.errors import MethodError
 from teccl.orbit.damage import Damage
 from teccl.orbit.patched import ADDED_DTYPE, Rows, lengths
@@ -26,7 +26,7 @@ class Network(NamedTuple):
 
     ways: Ways
     tables: tuple[IntArray, ...]
-    lengths: tuple[IntArray, IntArray]
+    lengths: IntArray
     lattice: tuple[IntArray, IntArray, IntArray, int]
 
     @staticmethod
@@ -52,7 +52,10 @@ class Network(NamedTuple):
             table[damage.is_down(table)] = -1
         entered, left = ways.entered, ways.left
         count = max(1, ways.num_hubs)
-        members = (*_members(entered, count), *_members(left, count))
+        (first_in, entering), (first_out, served) = (
+            _members(switch, count) for switch in (entered, left)
+        )
+        members = np.stack([first_in, first_out + len(entering)])
         group = fabric.group
         lattice = (
             group.digits(np.arange(group.order)),
@@ -62,8 +65,12 @@ class Network(NamedTuple):
         )
         return Network(
             ways=ways,
-            tables=(out, into, near, far, entered, left, *members),
-            lengths=lengths(problem, damage, np.arange(fabric.num_links)),
+            tables=(
+                np.stack([out, into, near, far, entered, left]),
+                members,
+                np.concatenate([entering, served]),
+            ),
+            lengths=np.stack(lengths(problem, damage, np.arange(fabric.num_links))),
             lattice=lattice,
         )
 
@@ -95,10 +102,14 @@ class Removed(NamedTuple):
 
 
 class Calendars(NamedTuple):
-    """When links are busy with images that stay; see `bookings.next_free` for the columns."""
+    """When links are busy with images that stay; see `bookings` for what is in the arrays."""
 
-    images: tuple[IntArray, ...]
+    line: IntArray
+    freed_first: IntArray
     tail: IntArray
+    first: IntArray
+    images: IntArray
+    freed: IntArray
 
     @staticmethod
     def of(
@@ -123,17 +134,19 @@ class Calendars(NamedTuple):
         # Nothing stays on a damaged link.
         line[damage.links], tail[damage.links] = -1, 0
         link, place = _freed(problem, sends, removed, by)
-        keys = np.unique(link * len(by) + place)
+        keys = distinct(link * len(by) + place)
         freed_first = np.searchsorted(keys, np.arange(fabric.num_links + 1) * len(by))
-        images = line, first, start, end, block, freed_first, keys % len(by)
-        return Calendars(images=images, tail=tail)
+        images = np.stack([start, end, block])
+        return Calendars(line, freed_first, tail, first, images, keys % len(by))
 
     def opened(self, room: int) -> tuple[IntArray, ...]:
-        """Return calendars with room for so many bookings."""
-        head = np.full(len(self.tail), -1, dtype=np.int64)
-        books = [np.empty(room, dtype=np.int64) for _ in range(3)]
-        count = np.zeros(1, dtype=np.int64)
-        return (*self.images, head, *books, count, self.tail.copy(), head.copy())
+        """Return calendars with room for so many bookings, and as many gaps that are closed."""
+        links = len(self.tail)
+        table = np.zeros((7, links + 1), dtype=np.int64)
+        table[0, :-1], table[1], table[5, :-1] = self.line, self.freed_first, self.tail
+        # A link's bookings move where there is room for twice as many and four.
+        books = np.empty((2, 8 * room + 8 * links), dtype=np.int64)
+        return table, self.first, self.images, self.freed, books, ints([0, room])
 
 
 def _freed(
@@ -163,15 +176,21 @@ class Images(NamedTuple):
     def of(problem: FabricProblem, transfers: Transfers, removed: Removed) -> "Images":
         """Put chunks that one rank lacks first, which fit the times at which they used to come.
 
-        Then come those that most ranks lack, and of these those that were sent first.
+        Then come those whose senders all have them, in that order, too; of the others, who would
+        get them from ranks that lack them themselves, those first that most ranks lack.
         """
         order = problem.fabric.group.order
         key = transfers.chunk[removed.transfer] * order + removed.element
         names, image, count = np.unique(key, return_inverse=True, return_counts=True)
+        image_of = removed.transfer * order + removed.element
+        sender = transfers.before[removed.transfer]
+        waits = (sender >= 0) & is_among(sender * order + removed.element, image_of)
+        deep = np.bincount(image, weights=waits, minlength=len(names))
         begin = np.full(len(names), _NEVER)
         np.minimum.at(begin, image, transfers.start[removed.transfer])
         turn = np.empty(len(names), dtype=np.int64)
-        served = np.lexsort((begin, -count, count > 1))
+        kind = np.where(deep > 0, 2, np.minimum(count - 1, 1))
+        served = np.lexsort((begin, np.where(deep > 0, -count, 0), kind))
         turn[served] = np.arange(len(names))
         return Images(
             chunk=names[served] // order,
@@ -267,7 +286,7 @@ def _holders(
     )
     transfer, image = by[expand(low, high - low)], np.repeat(np.arange(len(low)), high - low)
     element = images.element[image]
-    gone = np.isin(transfer * order + element, removed.transfer * order + removed.element)
+    gone = is_among(transfer * order + element, removed.transfer * order + removed.element)
     transfer, image, element = transfer[~gone], image[~gone], element[~gone]
     owner = problem.owner(images.chunk)
     rank = np.concatenate([owner, transfers.receiver[transfer]])
@@ -282,7 +301,7 @@ def _holders(
 def _sends(network: Network, images: Images, made: IntArray) -> Rows:
     """Return the sends over single links of sends over ways."""
     image, way, source, rank, start = made.T
-    out, into = network.tables[:2]
+    out, into = network.tables[0][:2]
     held, alpha = network.lengths
     link, second = out[way, source], into[way, rank]
     passes = np.flatnonzero(second >= 0)

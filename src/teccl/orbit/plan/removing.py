@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from teccl._arrays import IntArray, expand, ints
+from teccl._arrays import IntArray, distinct, expand, ints, is_among
 from teccl.errors import MethodError
 from teccl.orbit.damage import Damage
 from teccl.orbit.problem import FabricProblem
@@ -78,13 +78,14 @@ def removed_images(
         np.searchsorted(transfers.before[by], np.arange(len(by)), side=side)
         for side in ("left", "right")
     )
-    found = frontier = np.unique(np.concatenate(keys))
+    found = frontier = distinct(np.concatenate(keys))
     while len(frontier):
         parent, element = frontier // order, frontier % order
         count = high[parent] - low[parent]
         child = by[expand(low[parent], count)]
-        frontier = np.setdiff1d(child * order + np.repeat(element, count), found)
-        found = np.union1d(found, frontier)
+        frontier = distinct(child * order + np.repeat(element, count))
+        frontier = frontier[~is_among(frontier, found)]
+        found = np.sort(np.concatenate([found, frontier]))
     return found // order, found % order
 
 

@@ -11,7 +11,7 @@ import numba as nb
 import numpy as np
 
 from teccl.orbit.plan.bookings import fit
-from teccl.orbit.plan.grafting import apart, commit, passed, reached
+from teccl.orbit.plan.grafting import INTO, OUT, TABLES, apart, commit, passed, reached
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -44,7 +44,7 @@ def reroute(images, holders, goals, costs, slacks, lattice, ways, lengths, calen
         Chunks that were brought to their destinations, or -1 where the room was too small.
     """
     first, holder, since = holders
-    num_ranks = ways[0].shape[1]
+    num_ranks = ways[TABLES].shape[2]
     sends, count, stamp = np.empty((room, 5), dtype=np.int64), 0, 0
     mark, label = np.full(num_ranks, -1, dtype=np.int64), np.empty(num_ranks, dtype=np.int64)
     via, path = np.empty((num_ranks, 3), dtype=np.int64), np.empty(num_ranks, dtype=np.int64)
@@ -92,7 +92,6 @@ def _cost(rank, goal, costs, lattice):
 def _spread(heap, frame, costs, lattice, ways, lengths, calendars):
     """Give ranks the times at which a chunk can be there until that of the goal is certain."""
     owner, goal, limit, stamp, mark, label, via = frame
-    out, into = ways[:2]
     while heap:
         due, rank = heapq.heappop(heap)
         if rank < 0:
@@ -101,21 +100,21 @@ def _spread(heap, frame, costs, lattice, ways, lengths, calendars):
             return True
         if due > label[rank] + _cost(rank, goal, costs, lattice):
             continue
-        for way in range(len(out)):
-            link = out[way, rank]
+        for way in range(ways[TABLES].shape[1]):
+            link = ways[TABLES][OUT, way, rank]
             if link < 0:
                 continue
             for other in reached(way, rank, ways):
                 if other < 0 or other == rank:
                     continue
-                second = into[way, other]
+                second = ways[TABLES][INTO, way, other]
                 ahead = _cost(other, goal, costs, lattice)
                 if ahead + _cost(owner, other, costs, lattice) > limit:
                     continue
                 soonest = passed(way, rank, other, label[rank], ways, lengths)
                 if soonest == _NEVER or (mark[other] == stamp and soonest >= label[other]):
                     continue
-                start = fit(link, second, label[rank], lengths[0], lengths[1], calendars)
+                start = fit(link, second, label[rank], lengths, calendars)
                 arrival = passed(way, rank, other, start, ways, lengths)
                 if mark[other] != stamp or arrival < label[other]:
                     mark[other], label[other] = stamp, arrival
