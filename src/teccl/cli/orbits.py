@@ -36,11 +36,11 @@ def find_fabric(
     UsageError
         If orbits are asked for with an option that they do not know.
     """
-    from teccl.cli.startup import spare_f2py
+    from teccl.cli.startup import load_graphs_alone
     from teccl.errors import InputError
 
-    # Before anything that loads scipy.
-    spare_f2py()
+    # Before anything that loads the rest of scipy.
+    load_graphs_alone()
     from teccl.orbit.fabric_files import is_fabric_file
     from teccl.orbit.presets import parse_fabric
     from teccl.orbit.problem import COLLECTIVES
