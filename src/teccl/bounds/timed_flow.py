@@ -162,6 +162,7 @@ class TimedFlow(NamedTuple):
 
         Prices are for each link and interval; None if there is no such flow.
         """
+        # Of many prices that are as good, commands and the library must take the same ones.
         from scipy.optimize import linprog
         from scipy.sparse import coo_array
 
