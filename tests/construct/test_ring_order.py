@@ -1,11 +1,13 @@
 """Ring order: neighbours only, those of a leaf together, near the bound on fabrics."""
 
+from fractions import Fraction
+
 import numpy as np
 
 import teccl
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance
-from teccl.construct.ring_order import cluster_ring_plans
+from teccl.construct.ring_order import cluster_ring_plans, widest_ring_plans
 from teccl.demand import Demand
 from teccl.problem import Problem
 from teccl.topology import Topology
@@ -48,3 +50,15 @@ def test_large_sums_on_a_fat_tree_come_near_their_bound():
     result = teccl.solve("fat-tree:k=4", "reducescatter", size="256MB")
     assert result.physical_gap <= 0.05
     assert result.verified
+
+
+def test_the_widest_ring_avoids_slow_links():
+    """A ring whose hops are all fast is tried where the one through clusters has a slow hop."""
+    topology = Topology.parse("fully-connected:gpus=4").degraded({"1:2": Fraction(1, 8)})
+    problem = Problem(topology=topology, demand=Demand.collective("allgather", size="4MB"))
+    instance = Instance.build(problem)
+    firsts, widest = (
+        min(plan.finish for plan in kind(instance, Goal()))
+        for kind in (cluster_ring_plans, widest_ring_plans)
+    )
+    assert widest < firsts

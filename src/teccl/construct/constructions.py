@@ -27,7 +27,7 @@ from teccl.construct.plan import Plan
 from teccl.construct.restricted import rigid_plans
 from teccl.construct.reversal import can_reverse, reducing_switches
 from teccl.construct.rigid_trees import may_be_rigid, rigid_tree_plans
-from teccl.construct.ring_order import cluster_ring_plans
+from teccl.construct.ring_order import cluster_ring_plans, widest_ring_plans
 from teccl.construct.route_first import choosing_work, routed_plans, routing_work, separate_plans
 from teccl.construct.sums import composed_plans, in_network_plans, reduction_plans
 from teccl.construct.symmetry import find_group, free_group, is_symmetric_demand, plans_in_quotient
@@ -222,6 +222,7 @@ CONSTRUCTIONS = [
     Construction("both halves", _allreduces, greedy_work, composed_plans),
     Construction("reversed multicast", _reduces, greedy_work, reduction_plans),
     Construction("ring of clusters", _spans_trees, choosing_work, cluster_ring_plans),
+    Construction("widest ring", _spans_trees, choosing_work, widest_ring_plans),
     Construction("cluster trees", _spans_trees, cluster_tree_work, cluster_tree_plans),
     Construction("repeated insertion", _repeats, _repeated_work, _repeated_plans),
     Construction("route first", _is_free, routing_work, routed_plans),

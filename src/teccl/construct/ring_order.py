@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from teccl.construct.baselines._rings import widest_ring
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.plan import Plan
@@ -21,6 +22,17 @@ from teccl.topology.clusters import partings
 def cluster_ring_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield plans along the ring in which GPUs of a cluster are next to each other."""
     yield from _plans_along(instance, goal, _by_clusters(instance.problem))
+
+
+def widest_ring_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield plans along the ring whose slowest hop is as fast as possible, unless it is the same.
+
+    Where links differ much in their rates, clusters may be joined by slow ones.
+    """
+    known = _by_clusters(instance.problem)
+    ring = widest_ring(instance.problem.topology, tuple(np.sort(known).tolist()))
+    if ring is not None and ring.nodes != tuple(known.tolist()):
+        yield from _plans_along(instance, goal, np.array(ring.nodes))
 
 
 def _plans_along(instance: Instance, goal: Goal, ring: IntArray) -> Iterator[Plan]:
