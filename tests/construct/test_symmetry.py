@@ -15,6 +15,7 @@ from teccl.construct.insertion import inserted_plans
 from teccl.construct.instance import Instance
 from teccl.construct.symmetry import (
     find_group,
+    free_group,
     is_symmetric_demand,
     plans_in_quotient,
     symmetric_plans,
@@ -161,7 +162,12 @@ def test_exchanges_are_inserted_for_one_source_of_each_orbit(spec: str) -> None:
         assert send_times(verified(made, plan)).arrival_ps.max() == plan.finish
 
 
-def test_links_that_a_shift_leaves_in_place_are_not_used() -> None:
-    """Links to the core of a fat tree are their own images, so that nothing is repeated there."""
-    made = make_instance("fat-tree:k=4", "alltoall")
-    assert list(plans_in_quotient(made, lambda small: inserted_plans(small, Goal()))) == []
+def test_part_of_a_group_moves_every_link() -> None:
+    """Rotations below the leaves of a fat tree leave the links of its core in place, others not."""
+    topology = Topology.parse("fat-tree:k=4")
+    whole, part = find_group(topology), free_group(topology)
+    assert whole is not None
+    assert part is not None
+    assert 1 < len(part) < len(whole)
+    assert (whole.links[1:] == whole.links[0]).any()
+    assert not (part.links[1:] == part.links[0]).any()

@@ -65,7 +65,7 @@ def handed_on_bound(network: Network, partition: Partition) -> list[Bound]:
     side = _Side(network, part, counted, sums=sums)
     return [
         Bound(
-            kind="handed on",
+            kind="handed-on",
             value=least_time(side.changes(levels), need),
             certificate=(
                 f"{format_size(round(need))} in all must come {'out of' if sums else 'to'} the "

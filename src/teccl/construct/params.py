@@ -15,7 +15,7 @@ MILLION: Final = 10**6
 
 # --- how much work ------------------------------------------------------------------------------
 # Units that an effort may spend after the first schedule: about 1 s, 10 s and a quarter of an hour.
-BUDGET: Final = {"quick": 4 * MILLION, "normal": 40 * MILLION, "thorough": 4000 * MILLION}
+BUDGET: Final = {"quick": 4 * MILLION, "normal": 28 * MILLION, "thorough": 4000 * MILLION}
 # The gap for which it is worth spending all of that; a part of the work is worth that part of the
 # gap. This one rule decides whether to go on, wherever more work might help (quality).
 PATIENCE: Final = {**dict.fromkeys(("quick", "normal"), 0.3), "thorough": 0.0}
@@ -92,7 +92,7 @@ PASSES: Final = 6
 LAID_PER_GPU: Final = 80
 # Units of one pass over all paths beyond which those of one source are laid in batches, and times
 # in tables of insertion beyond which those, of about two gigabytes, are not made.
-PASS_WORK: Final = BUDGET["normal"] // 2
+PASS_WORK: Final = 20 * MILLION
 # How much more than the target the fullest resource may hold for paths without relays to do.
 DIRECT_TOLERANCE: Final = 0.01
 

@@ -41,6 +41,8 @@ from teccl.problem import Problem
 # period is not repeated in time, so that more trees cost no latency, and the more GPUs the better.
 PERIOD_TREES = 128
 SWITCHED_PERIOD_TREES = (512, 1024)
+# The fewest and most passes over the trees.
+PASSES = (8, 40)
 # How much more urgent the beginnings of long ways are in serial scheduling than later pieces.
 TAIL_WEIGHT = 2
 # Into so many parts the time is cut, by one of which results go out later than their sums begin.
@@ -59,7 +61,7 @@ class _Laying(NamedTuple):
     steepness: float = 30.0
     aim: float = 1.0
     stretch: float = np.inf
-    passes: int = 8
+    passes: int = PASSES[0]
     enough: float = 1.003
 
 
@@ -70,9 +72,8 @@ LONG_LAYING = _Laying(0.3, 60.0, 0.98)
 SWITCHED_LAYINGS = tuple(LONG_LAYING._replace(aim=aim, stretch=1.2) for aim in (0.97, 0.99))
 # Load above the bound with which other trees are laid instead, through switches.
 BALANCED = 1.03
-# Routes that are looked at in all passes over the trees, and the fewest and most passes.
+# Routes that are looked at in all passes over the trees.
 LAYING_WORK = 12_000_000
-PASSES = (8, 40)
 # How trees are laid in which no passage serves several outputs, those that go back out otherwise.
 ACROSS = {False: LONG_LAYING, True: _Laying(30.0, 200.0, 0.98, passes=3, enough=1.007)}
 # How they are laid too where such a share of the members are slow, which hang near the roots then.

@@ -17,7 +17,9 @@ def ladder(search: Search, work: Callable[[int], int], *, most: int | None = Non
     """Yield numbers of chunks, each twice the one before, while that is worth its work.
 
     Whoever asks counts the work and offers schedules with that number before asking for the next.
-    Two numbers end it that gain less than their work is worth, or next to nothing of the gap.
+    Two numbers end it that gain less than their work is worth, or next to nothing of the gap; so
+    do gains that become smaller steadily, once one is less than is told apart: still more chunks
+    gain no more than that in all.
 
     Parameters
     ----------
@@ -31,7 +33,7 @@ def ladder(search: Search, work: Callable[[int], int], *, most: int | None = Non
         return
     limit = most or most_chunks(search)
     tolerance = 1 / CHUNK_TOLERANCE
-    stale, fastest, count = 0, None, 1
+    stale, fastest, count, gain = 0, None, 1, 0
     while stale < 2 and not search.is_within(tolerance):
         if search.incumbents and not search.is_worth(work(count)):
             return
@@ -47,6 +49,10 @@ def ladder(search: Search, work: Callable[[int], int], *, most: int | None = Non
                 # The gap may be the bound's.
                 search.refine()
             stale = 0 if _gains(search, fastest, found, least) else stale + 1
+            earlier, gain = gain, fastest - found
+            is_little = gain < tolerance * (search.target or 0)
+            if is_little and 0 < earlier - gain <= 2 * gain:
+                return
         fastest = found if fastest is None else min(fastest, found)
         count = min(2 * count, limit)
 

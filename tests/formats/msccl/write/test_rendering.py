@@ -52,7 +52,6 @@ def test_every_collective_is_proven(topology, collective, in_place, to):
         ("hypercube:dimension=3", "allreduce", {"method": "recursive-doubling"}),
         ("ring:gpus=6", "allreduce", {"method": "ring"}),
         ("fully-connected:gpus=6", "allreduce", {"method": "double-binary-tree"}),
-        ("dgx-h100:nvls=true", "allreduce", {}),
         ("dgx-h100:nvls=true", "reducescatter", {}),
         ("fat-tree:k=4", "allgather", {}),
         ("dgx2", "alltoall", {"switch": "no-copy"}),
@@ -68,6 +67,13 @@ def test_other_schedules_are_proven(topology, collective, options, in_place):
         pytest.skip("the NCCL fork has no such call")
     schedule = solved(topology, collective, chunks=2, **options)
     assert proof_of(text_of(schedule, "msccl", in_place=in_place), "msccl").ok
+
+
+def test_sums_that_meet_in_switches_are_refused_with_the_remedy():
+    """No program adds up in a switch what then leaves it for everybody."""
+    schedule = solved("dgx-h100:nvls=true", "allreduce", chunks=2)
+    with pytest.raises(ExportError, match="solve without reducing switches"):
+        text_of(schedule, "msccl")
 
 
 def test_text_suits_the_runtimes_readers():
