@@ -1,6 +1,8 @@
 """Failures of a run: one clear message, all ranks end, nothing is left running."""
 
+import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +15,8 @@ from tests.cli.helpers import assert_refused, run
 from tests.runtime.ranks import run_script
 
 import teccl
+from teccl.errors import RunError
+from teccl.runtime import launch
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed; pip install 'teccl[mpi]'")
 
@@ -146,6 +150,8 @@ WRONG = """
 import numpy as np
 from mpi4py import MPI
 import teccl
+from teccl.errors import RunError
+from teccl.runtime import launch
 from teccl.runtime.mpi import MpiCollective
 
 call = MpiCollective(teccl.Schedule.load("schedule.json"), MPI.COMM_WORLD, timeout=20)
@@ -240,6 +246,8 @@ def test_a_hang_inside_mpi_is_ended_by_the_watchdog(tmp_path):
 DIFFERENT = """
 from mpi4py import MPI
 import teccl
+from teccl.errors import RunError
+from teccl.runtime import launch
 from teccl.runtime.mpi import MpiCollective
 
 comm = MPI.COMM_WORLD
@@ -266,6 +274,8 @@ def test_a_run_longer_than_the_timeout_goes_on(schedule):
 PREPARING = """
 from mpi4py import MPI
 import teccl
+from teccl.errors import RunError
+from teccl.runtime import launch
 from teccl.runtime.measure import RunOptions, measure
 from teccl.runtime.mpi import MpiCollective
 
@@ -284,3 +294,17 @@ def test_preparing_a_run_gives_signs_of_life(schedule, tmp_path):
     """Ranks that prepare a large schedule on a busy machine are not taken for hung."""
     done = run_script(tmp_path, 3, PREPARING)
     assert (done.returncode, done.stdout.count("fine")) == (0, 3), done.stderr
+
+
+@pytest.mark.parametrize(
+    ("output", "told"),
+    [("EXIT CODE: 9", "died (signal 9)"), ("EXIT CODE: 1", "rank 0: Exception: lost")],
+)
+def test_what_others_raise_after_a_kill_is_not_the_reason(tmp_path, output, told):
+    """A rank that loses another one fails in MPI; the one that was killed is named if any was."""
+    error = {"kind": "run", "message": "rank 0: Exception: lost", "time": 1.0, "own": False}
+    (tmp_path / "error-0.json").write_text(json.dumps(error))
+    (tmp_path / "output").write_text(f"RANK 1 PID 7\n{output}\n")
+    (tmp_path / "pid-1").write_text("7")
+    with pytest.raises(RunError, match=re.escape(told)):
+        launch._outcome(1, tmp_path, Path("mpiexec"), None, hung=False)

@@ -298,8 +298,11 @@ def _outcome(
         (json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("error-*.json")),
         key=lambda error: error["time"],
     )
-    if errors:
-        raise _KINDS[errors[0]["kind"]](errors[0]["message"])
+    own = [error for error in errors if error["own"]]
+    # Where a rank was killed, what libraries raise on others is what came of that.
+    if own or (errors and not _was_killed(folder)):
+        first = (own or errors)[0]
+        raise _KINDS[first["kind"]](first["message"])
     if hung:
         raise RunError(
             f"the ranks gave no sign of life for {timeout:g} s and were ended; "
@@ -309,6 +312,12 @@ def _outcome(
     if code == 0 and result.exists():
         return json.loads(result.read_text(encoding="utf-8"))
     raise RunError(_reason_of_death(code, folder, launcher))
+
+
+def _was_killed(folder: Path) -> bool:
+    """Whether the launcher says that a rank was killed, not that it ended with an error."""
+    output = (folder / "output").read_text(encoding="utf-8", errors="replace")
+    return re.search(rf"(?:signal|EXIT CODE:)\s*{int(signal.SIGKILL)}\b", output, re.I) is not None
 
 
 def _reason_of_death(code: int | None, folder: Path, launcher: Path) -> str:

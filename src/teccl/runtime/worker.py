@@ -140,6 +140,7 @@ def main(path: str) -> int:
         )
         message = text or f"rank {rank}: {type(problem).__name__}: {problem}"
         error = {"kind": kind_of(problem), "message": message, "time": time.time()}
+        error["own"] = bool(text)
         hidden = folder / f".error-{rank}"
         hidden.write_text(json.dumps(error), encoding="utf-8")
         hidden.replace(folder / f"error-{rank}.json")
