@@ -15,7 +15,7 @@ MILLION: Final = 10**6
 
 # --- how much work ------------------------------------------------------------------------------
 # Units that an effort may spend after the first schedule: about 1 s, 10 s and a quarter of an hour.
-BUDGET: Final = {"quick": 4 * MILLION, "normal": 28 * MILLION, "thorough": 4000 * MILLION}
+BUDGET: Final = {"quick": 4 * MILLION, "normal": 40 * MILLION, "thorough": 4000 * MILLION}
 # The gap for which it is worth spending all of that; a part of the work is worth that part of the
 # gap. This one rule decides whether to go on, wherever more work might help (quality).
 PATIENCE: Final = {**dict.fromkeys(("quick", "normal"), 0.3), "thorough": 0.0}
