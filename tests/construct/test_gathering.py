@@ -56,7 +56,7 @@ def test_links_carry_each_byte_once_in_either_direction():
     assert with_sharp.physical_gap < 0.03
     assert with_sharp.finish_time_s < 0.6 * without.finish_time_s
     # Owners take in what seven others contribute, or all have it from the switch.
-    assert inputs_per_sum(with_sharp.schedule) <= {7, 8}
+    assert inputs_per_sum(with_sharp.schedule) in ({7}, {8})
 
 
 def test_both_halves_take_one_passage_for_each_chunk():
@@ -77,7 +77,7 @@ def test_ways_that_do_not_meet_in_time_are_kept_apart(rates, alphas):
     result = teccl.solve(topology, "allreduce", size="1MB", effort="quick", max_chunks=8)
     assert result.verified
     # GPUs add up, or those that are nearer set out later and all meet in one passage.
-    assert inputs_per_sum(result.schedule) <= {1, len(rates)}
+    assert inputs_per_sum(result.schedule) in (set(), {1}, {len(rates)})
 
 
 @pytest.mark.parametrize(

@@ -71,7 +71,7 @@ def _best(course: Course, least: int) -> int:
     if flow is None or interval is None:
         return 0
     until, best = least, 0
-    known: list[tuple[int, float]] = [(course.longest, 0.0)]
+    time, before = course.longest, 0.0
     for _ in range(MAX_FLOWS):
         grid = Intervals(interval, until)
         found = flow.prices(grid)
@@ -80,8 +80,8 @@ def _best(course: Course, least: int) -> int:
         share, prices = found
         best = max(best, _proven(course, grid, prices))
         # The share grows about evenly with time.
-        (time, before), known = known[-1], [*known, (until, share)]
         slope = (share - before) / (until - time) if until != time else 0.0
+        time, before = until, share
         following = until + int((1 - share) / slope) if slope > 0 else 0
         if abs(following - until) * RESOLUTION <= until * 1000 or following <= best:
             return best
