@@ -1,4 +1,4 @@
-"""Plans made of plans for simpler instances: halves in turn, mean rates, pauses between changes."""
+"""Plans made of plans for simpler instances: mean rates, pauses between changes."""
 
 import random
 from dataclasses import replace
@@ -8,7 +8,6 @@ from tests.verification.helpers import US, net, rate, seconds, with_profile
 
 import teccl
 from teccl.construct.compositions import (
-    allreduces_in_turn,
     at_mean_rates,
     mean_rate_plans,
     regime_plans,
@@ -67,17 +66,6 @@ def test_allreduces_through_relays_keep_to_their_buffers(buffer: int) -> None:
     """Sums that wait at their owners count, and so do those that others pass on."""
     result = solve("ring:gpus=6", "allreduce", size="1MB", buffer=buffer, effort="quick")
     assert teccl.verify(result.schedule) == ()
-    assert result.schedule.problem.num_chunks <= buffer
-
-
-def test_halves_in_turn_need_room_for_the_sums_of_each_gpu() -> None:
-    """A GPU keeps as many sums as it owns chunks."""
-    demand = Demand.collective("allreduce", size="1MB")
-    problems = [
-        Problem(topology=Topology.parse("ring:gpus=6"), demand=demand, num_chunks=n, buffer=2)
-        for n in (1, 2, 3)
-    ]
-    assert [allreduces_in_turn(Instance.build(p)) for p in problems] == [True, True, False]
 
 
 def test_mean_rates_are_what_links_carry_by_then():

@@ -54,6 +54,23 @@ def test_many_random_problems_keep_to_their_buffers(buffer: int) -> None:
     assert check_random(range(100, 400), buffer) > 100
 
 
+def test_sums_that_all_want_are_one_piece_each() -> None:
+    """Contributions to a sum arrive together, and it leaves for all others at that moment."""
+    instance = make_instance("ring:gpus=4,alpha=0", "allreduce", "4MB", buffer=0)
+    plans = rigid_plans(instance)
+    assert not any(verify(realise(instance, plan, method="construct")) for plan in plans)
+    # Each of four chunks of 1 MB passes three links in and three links out, at 50 GB/s.
+    assert min(plan.finish for plan in plans) <= 2 * 6 * 20_000_000
+
+
+def test_allreduces_without_buffers_are_served_by_sparse_networks() -> None:
+    """Where no GPU reaches all others directly, relays pass sums on the moment they have them."""
+    result = solve(
+        "random:gpus=8,degree=3,seed=2", "allreduce", size="1MB", buffer="none", chunks=1
+    )
+    assert verify(result.schedule) == ()
+
+
 def test_pieces_follow_one_another_without_gaps() -> None:
     """Around a ring all links are busy from the first to the last hop, though nothing waits."""
     instance = make_instance("ring:gpus=4,alpha=0", "allgather", "4MB", num_chunks=2, buffer=0)

@@ -11,44 +11,9 @@ from teccl.construct.instance import Instance
 from teccl.construct.params import NEVER, PYTHON_UNITS
 from teccl.construct.plan import Plan
 from teccl.construct.recreate import exactly_timed
-from teccl.construct.sums import halves, one_after_another
-from teccl.demand import Collective
 from teccl.keywords import SwitchMode
-from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
 from teccl.units import PICOSECONDS
-
-
-def allreduces_in_turn(instance: Instance) -> bool:
-    """Whether buffers have room, in continuous time, for all sums of an AllReduce."""
-    problem = instance.problem
-    sums = all(t.collective is Collective.ALLREDUCE for t in problem.demand.tenants)
-    is_timed = instance.grid is None and not problem.topology.has_profiles
-    has_room = problem.buffer is not None and problem.buffer >= _most_owned(problem)
-    return sums and problem.copy and is_timed and has_room
-
-
-def _most_owned(problem: Problem) -> int:
-    """Most sums that one GPU completes and keeps until they are passed on."""
-    return problem.num_chunks * len(problem.demand.tenants)
-
-
-def halves_in_turn(instance: Instance) -> list[Instance]:
-    """Return both halves, with room in buffers for the sums that each GPU completes."""
-    buffer = (instance.problem.buffer or 0) - _most_owned(instance.problem)
-    return [replace(h, problem=replace(h.problem, buffer=buffer)) for h in halves(instance)]
-
-
-def in_turn_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
-    """Yield AllReduces whose sums are all complete before the first is passed on."""
-    best: list[Plan] = []
-    for half in halves_in_turn(instance):
-        part = replace(goal, target=goal.target // 2, allowance=goal.allowance // 2)
-        plan = best_plan(half, part, goal)
-        if plan is None:
-            return
-        best.append(exactly_timed(half, plan))
-    yield replace(one_after_another(*best), exact=True)
 
 
 def rates_change(instance: Instance) -> bool:

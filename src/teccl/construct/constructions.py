@@ -4,14 +4,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-
 from teccl.construct.cluster_trees import cluster_tree_plans, cluster_tree_work
 from teccl.construct.compositions import (
-    allreduces_in_turn,
     at_mean_rates,
-    halves_in_turn,
-    in_turn_plans,
     mean_rate_plans,
     rates_change,
     regime_plans,
@@ -20,11 +15,11 @@ from teccl.construct.compositions import (
 from teccl.construct.goal import Goal
 from teccl.construct.insertion import inserted_plans, insertion_work
 from teccl.construct.insertion import refusal as insertion_refusal
-from teccl.construct.instance import Instance, IntArray
+from teccl.construct.instance import Instance
 from teccl.construct.multicasts import greedy_work, multicast_plans
 from teccl.construct.params import NEVER
 from teccl.construct.plan import Plan
-from teccl.construct.restricted import rigid_plans
+from teccl.construct.restricted import goal_sets, only_combines, rigid_plans
 from teccl.construct.reversal import can_reverse, reducing_switches
 from teccl.construct.rigid_trees import may_be_rigid, rigid_tree_plans
 from teccl.construct.ring_order import cluster_ring_plans, widest_ring_plans
@@ -34,7 +29,6 @@ from teccl.construct.symmetry import find_group, free_group, is_symmetric_demand
 from teccl.construct.tenants_apart import apart_plans, apart_work, favoured_plan, shares_fabric
 from teccl.demand import Collective
 from teccl.demand.tenants import MAKESPAN_PART
-from teccl.problem import ChunkTable, Problem
 from teccl.units import PICOSECONDS
 
 
@@ -111,8 +105,8 @@ def is_about(finish: int, best: int) -> bool:
 
 def _inserts(instance: Instance) -> bool:
     problem = instance.problem
-    sums = _only_combines(problem) or not problem.chunks.reduce.any()
-    alone = problem.copy or all(len(nodes) == 1 for nodes in _goal_sets(problem.chunks))
+    sums = only_combines(problem) or not problem.chunks.reduce.any()
+    alone = problem.copy or all(len(nodes) == 1 for nodes in goal_sets(problem.chunks))
     return sums and alone and insertion_refusal(instance) is None
 
 
@@ -138,10 +132,6 @@ def _repeated_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
 def _least_work(instance: Instance) -> int:
     """Units of the cheapest construction that serves."""
     return min((c.work(instance) for c in CONSTRUCTIONS if c.serves(instance)), default=0)
-
-
-def _in_turn_work(instance: Instance) -> int:
-    return sum(_least_work(half) for half in halves_in_turn(instance))
 
 
 def _changes_on_grid(instance: Instance) -> bool:
@@ -172,7 +162,7 @@ def _lacks_copies(instance: Instance) -> bool:
 
 def _multicasts(instance: Instance) -> bool:
     table = instance.problem.chunks
-    several = any(len(nodes) > 1 for nodes in _goal_sets(table))
+    several = any(len(nodes) > 1 for nodes in goal_sets(table))
     return _is_free(instance) and several and not table.reduce.any()
 
 
@@ -184,7 +174,7 @@ def _spans_trees(instance: Instance) -> bool:
 
 def _reduces(instance: Instance) -> bool:
     problem = instance.problem
-    return _is_free(instance) and _only_combines(problem) and can_reverse(problem)
+    return _is_free(instance) and only_combines(problem) and can_reverse(problem)
 
 
 def _allreduces(instance: Instance) -> bool:
@@ -202,18 +192,8 @@ def _is_free(instance: Instance, *, copies: bool = True) -> bool:
     problem = instance.problem
     # On a grid a switch passes data on in an exact epoch, which then depends on when it is sent.
     in_time = not _changes_on_grid(instance) and not rates_change(instance)
-    allowed = problem.copy or _only_combines(problem)
+    allowed = problem.copy or only_combines(problem)
     return in_time and problem.buffer is None and allowed == copies
-
-
-def _only_combines(problem: Problem) -> bool:
-    """Whether nothing but sums is asked for, each by one GPU: trees of those copy nothing."""
-    table = problem.chunks
-    return bool(table.reduce.all()) and all(len(nodes) == 1 for nodes in _goal_sets(table))
-
-
-def _goal_sets(table: ChunkTable) -> list[IntArray]:
-    return [table.sets[i] for i in np.unique(table.destination_set)]
 
 
 CONSTRUCTIONS = [
@@ -232,6 +212,5 @@ CONSTRUCTIONS = [
     Construction("insertion", _inserts, insertion_work, inserted_plans),
     Construction("no waiting", _limits_buffers, routing_work, rigid_plans),
     Construction("tenants apart", shares_fabric, apart_work, apart_plans),
-    Construction("halves in turn", allreduces_in_turn, _in_turn_work, in_turn_plans),
     Construction("between changes", _changes_on_grid, _steady_work, regime_plans),
 ]

@@ -23,10 +23,13 @@ def joined_copies(instance: Instance, plan: Plan) -> Plan:
         return plan
     ways, ends = instance.routes.ways(), problem.topology.link_dst.tolist()
     key = rows[:, 0] * problem.topology.num_nodes + instance.routes.src[rows[:, 1]]
-    order = np.lexsort((rows[:, 1], key))
+    copies = np.arange(len(rows)) if plan.reduce is None else np.flatnonzero(~plan.reduce)
+    order = copies[np.lexsort((rows[copies, 1], key[copies]))]
     first = np.flatnonzero(np.diff(key[order], prepend=-1))
-    joined, known, count = rows.copy(), dict[Way, list[tuple[int, int]]](), 0
-    for members in np.split(order, first[1:]):
+    joined, known = rows.copy(), dict[Way, list[tuple[int, int]]]()
+    # Contributions stay as they are.
+    count = int(rows[:, 3].max(initial=-1)) + 1 if len(copies) < len(rows) else 0
+    for members in np.split(order, first[1:]) if len(copies) else []:
         routes = tuple(rows[members, 1].tolist())
         if routes not in known:
             known[routes] = _passages([ways[route] for route in routes], ends)

@@ -11,6 +11,18 @@ from teccl.construct.params import PATH_UNITS, STEEPNESS, WORK_LEFT
 from teccl.construct.paths import Paths, laid_paths
 from teccl.construct.plan import Plan, single_rows
 from teccl.footprint import num_deliveries
+from teccl.problem import ChunkTable, Problem
+
+
+def only_combines(problem: Problem) -> bool:
+    """Whether nothing but sums is asked for, each by one GPU: trees of those copy nothing."""
+    table = problem.chunks
+    return bool(table.reduce.all()) and all(len(nodes) == 1 for nodes in goal_sets(table))
+
+
+def goal_sets(table: ChunkTable) -> list[IntArray]:
+    """Return the sets of GPUs that want something."""
+    return [table.sets[i] for i in np.unique(table.destination_set)]
 
 
 def delivery_paths(

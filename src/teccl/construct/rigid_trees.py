@@ -1,8 +1,8 @@
 """Rigid trees: plans made without regard to buffers, with trees moved as a whole where they must.
 
-Where a GPU may keep nothing, or too little, everything that hangs on one transfer of a source
-follows without a pause: it is one piece that holds links at fixed times after its begin. Pieces
-are put in order like single transfers. Sums are multicasts that are turned round.
+Where a GPU may keep nothing, or too little, what it receives goes on without a pause, and all that
+it adds up arrives at the same moment. Transfers that hang together so are one piece that holds
+links at fixed times after its begin. Pieces are put in order like single transfers.
 """
 
 from collections.abc import Iterator
@@ -17,9 +17,9 @@ from teccl.construct.instance import Instance, IntArray, concatenated_ranges, st
 from teccl.construct.joining import joined_copies
 from teccl.construct.params import NEVER, PYTHON_UNITS
 from teccl.construct.plan import Plan, with_starts
+from teccl.construct.restricted import only_combines
 from teccl.construct.route_first import listed_starts
-from teccl.construct.tasks import Precedence, Tasks, depths, finish_time, precedence, tasks_of_plan
-from teccl.construct.turned import is_turnable, turned_instance, turned_plan
+from teccl.construct.tasks import Precedence, Tasks, finish_time, precedence, tasks_of_plan
 from teccl.schedule.ordering import order_by
 
 
@@ -27,21 +27,17 @@ def may_be_rigid(instance: Instance) -> bool:
     """Whether buffers are limited and trees can be timed in advance."""
     problem = instance.problem
     is_timed = instance.grid is None and not problem.topology.has_profiles
-    is_served = is_turnable(instance) if problem.chunks.reduce.any() else problem.copy
-    return problem.buffer is not None and is_timed and is_served
+    return problem.buffer is not None and is_timed and (problem.copy or only_combines(problem))
 
 
 def rigid_tree_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield plans of every construction without limits, made rigid where buffers are too small."""
-    is_sum = bool(instance.problem.chunks.reduce.any())
-    limited = turned_instance(instance) if is_sum else instance
     best = NEVER
-    for laid in _free_plans(limited, goal):
-        for plan in _fitted(limited, laid, goal):
-            # What meets in a switch would have to be added up there.
-            if plan.finish < best and not (is_sum and plan.rows[:, 4].any()):
+    for laid in _free_plans(instance, goal):
+        for plan in _fitted(instance, laid, goal):
+            if plan.finish < best:
                 best = plan.finish
-                yield turned_plan(instance, plan) if is_sum else plan
+                yield plan
 
 
 def _free_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
@@ -64,94 +60,143 @@ def _fitted(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
     """Yield a plan as it is, if buffers have room for it, or else rigid, as far as it must be."""
     limit = instance.problem.buffer or 0
     tasks = tasks_of_plan(instance, plan)
-    order = precedence(instance, tasks)
-    if tasks.reduce.any() or (order.waits > 1).any() or finish_time(tasks, tasks.start) == NEVER:
+    if finish_time(tasks, tasks.start) == NEVER:
         return
     # Of chunks of several sizes some plans have only the times of the largest.
     is_timed = plan.exact or len(instance.problem.chunks.sizes) == 1
-    if is_timed and not _turned_away(tasks, order, tasks.start, limit).any():
+    if is_timed and not _turned_away(_stays(instance, tasks), tasks.start, limit).any():
         yield replace(plan, exact=True)
         return
     plan = joined_copies(instance, plan)
     tasks = tasks_of_plan(instance, plan)
-    order = precedence(instance, tasks)
+    stays = _stays(instance, tasks)
     best, start = NEVER, tasks.start
-    # First no arrival may wait, then only those that a buffer has no room for, and so on.
-    is_rigid = np.ones(len(order.next_task), dtype=bool)
-    work = PYTHON_UNITS * len(order.next_task)
+    # First nothing may wait, then only what a buffer has room for, and so on.
+    is_rigid = np.ones(len(stays.node), dtype=bool)
+    work = PYTHON_UNITS * len(stays.stay)
     while True:
         goal.begin(work)
-        for begin, finish in _rigid_starts(instance, tasks, order, is_rigid, goal):
+        for begin, finish in _rigid_starts(instance, tasks, stays, is_rigid, goal):
             start = begin
-            if finish < best and not _turned_away(tasks, order, begin, limit).any():
+            if finish < best and not _turned_away(stays, begin, limit).any():
                 best = finish
                 yield replace(with_starts(plan, begin, finish), exact=True)
         if is_rigid.all():
             is_rigid, start = ~is_rigid, tasks.start
-        more = _turned_away(tasks, order, start, limit) & ~is_rigid
+        more = _turned_away(stays, start, limit) & ~is_rigid
         is_rigid = is_rigid | more
         if limit == 0 or is_rigid.all() or not more.any() or not goal.is_worth(best, work):
             return
 
 
-def _turned_away(tasks: Tasks, order: Precedence, start: IntArray, limit: int) -> BoolArray:
-    """Return which arcs of the precedence belong to arrivals that a full buffer has no room for.
+class _Stays(NamedTuple):
+    """What is received and passed on: the stay of each arc, and the GPU of each stay."""
+
+    order: Precedence
+    before: IntArray
+    stay: IntArray
+    node: IntArray
+
+
+def _stays(instance: Instance, tasks: Tasks) -> _Stays:
+    """Return who waits for whom, and what stays at a GPU meanwhile.
+
+    A sum stays from the first contribution that arrives until it is passed on for the last time; a
+    copy that arrives takes the place of what was added up before.
+    """
+    order = precedence(instance, tasks)
+    before = np.repeat(np.arange(len(tasks)), np.diff(order.next_start))
+    after, node = order.next_task, tasks.src[order.next_task]
+    is_sum = tasks.reduce[before]
+    has_copy = np.zeros(len(tasks), dtype=bool)
+    has_copy[after[~is_sum]] = True
+    keep = ~(is_sum & has_copy[after])
+    before, after, node, is_sum = before[keep], after[keep], node[keep], is_sum[keep]
+    # Several that wait for one arrival of a copy are one chunk.
+    what = np.stack([is_sum, np.where(is_sum, tasks.chunk[before], before), node])
+    stays, stay = np.unique(what, axis=1, return_inverse=True)
+    order = replace(
+        order,
+        waits=np.bincount(after, minlength=len(tasks)),
+        next_start=starts_of(before, len(tasks)),
+        next_task=after,
+        next_lag=order.next_lag[keep],
+    )
+    return _Stays(order, before, stay.ravel(), stays[2])
+
+
+def _turned_away(stays: _Stays, start: IntArray, limit: int) -> BoolArray:
+    """Return which stays a full buffer has no room for.
 
     Of all that would wait at a GPU at a moment, what waits longest has no room.
     """
-    before = np.repeat(np.arange(len(tasks)), np.diff(order.next_start))
-    after, node = order.next_task, tasks.src[order.next_task]
-    # Several that wait for one arrival are one chunk that stays until the last of them.
-    arrivals, number = np.unique(np.stack([before, node]), axis=1, return_inverse=True)
-    since, until = np.zeros((2, arrivals.shape[1]), dtype=np.int64)
-    since[number] = start[before] + order.next_lag
-    np.maximum.at(until, number, start[after])
+    since, until = np.full(len(stays.node), NEVER), np.zeros(len(stays.node), dtype=np.int64)
+    np.minimum.at(since, stays.stay, start[stays.before] + stays.order.next_lag)
+    np.maximum.at(until, stays.stay, start[stays.order.next_task])
     waits = np.flatnonzero(until > since)
-    waits = waits[np.lexsort((since[waits], arrivals[1, waits]))]
-    is_away = np.zeros(len(since), dtype=bool)
+    waits = waits[np.lexsort((since[waits], stays.node[waits]))]
+    is_away = np.zeros(len(stays.node), dtype=bool)
     inside: list[tuple[int, int]] = []
     at = -1
     for i in waits.tolist():
-        if arrivals[1, i] != at:
-            at, inside = int(arrivals[1, i]), []
+        if stays.node[i] != at:
+            at, inside = int(stays.node[i]), []
         inside = sorted((end, k) for end, k in [*inside, (int(until[i]), i)] if end > since[i])
         for _, k in inside[limit:]:
             is_away[k] = True
         inside = inside[:limit]
-    away: BoolArray = is_away[number]
-    return away
+    return is_away
 
 
 def _rigid_starts(
-    instance: Instance, tasks: Tasks, order: Precedence, is_rigid: BoolArray, goal: Goal
+    instance: Instance, tasks: Tasks, stays: _Stays, is_rigid: BoolArray, goal: Goal
 ) -> Iterator[tuple[IntArray, int]]:
-    """Yield starts of tasks, where those after a rigid arc follow at once, and the finish."""
-    pieces = _pieces(tasks, order, is_rigid)
-    if _meets_itself(pieces):
+    """Yield starts of tasks, where nothing waits that is rigid, and the finish."""
+    pieces = _pieces(tasks, stays, is_rigid[stays.stay])
+    if pieces is None or _meets_itself(pieces):
         return
-    between = _order_of(order, pieces, is_rigid)
+    between = _order_of(stays, pieces, is_rigid[stays.stay])
     for start, finish in listed_starts(instance, pieces.tasks, between, goal):
         if finish < NEVER:
             yield start[pieces.piece] + pieces.offset, finish
 
 
 class _Pieces(NamedTuple):
-    """What hangs on each transfer of a source as one task, and where each task is in which."""
+    """Transfers that follow from one another as one task, and where each transfer is in which."""
 
     tasks: Tasks
     piece: IntArray
     offset: IntArray
 
 
-def _pieces(tasks: Tasks, order: Precedence, is_rigid: BoolArray) -> _Pieces:
-    """Join all tasks that follow from one transfer by rigid arcs."""
-    piece, offset = np.arange(len(tasks)), np.zeros(len(tasks), dtype=np.int64)
-    for task in np.argsort(depths(order), kind="stable").tolist():
-        arcs = np.arange(order.next_start[task], order.next_start[task + 1])
-        arcs = arcs[is_rigid[arcs]]
-        piece[order.next_task[arcs]] = piece[task]
-        offset[order.next_task[arcs]] = offset[task] + order.next_lag[arcs]
-    roots, piece = np.unique(piece, return_inverse=True)
+def _pieces(tasks: Tasks, stays: _Stays, is_rigid: BoolArray) -> _Pieces | None:
+    """Join all tasks that rigid arcs connect; None if no times suit all of these."""
+    before, after = stays.before[is_rigid], stays.order.next_task[is_rigid]
+    lag = stays.order.next_lag[is_rigid]
+    arcs: list[list[tuple[int, int]]] = [[] for _ in range(len(tasks))]
+    for a, b, time in zip(before.tolist(), after.tolist(), lag.tolist(), strict=True):
+        arcs[a].append((b, time))
+        arcs[b].append((a, -time))
+    piece, offset = np.full(len(tasks), -1), np.zeros(len(tasks), dtype=np.int64)
+    for first in range(len(tasks)):
+        reached = [first] if piece[first] < 0 else []
+        piece[reached] = first
+        for task in reached:
+            for other, time in arcs[task]:
+                if piece[other] < 0:
+                    piece[other], offset[other] = first, offset[task] + time
+                    reached.append(other)
+        if len(reached) > 1:
+            offset[reached] -= offset[reached].min()
+    if (offset[after] != offset[before] + lag).any():
+        return None
+    return _joined(tasks, np.unique(piece, return_inverse=True)[1], offset)
+
+
+def _joined(tasks: Tasks, piece: IntArray, offset: IntArray) -> _Pieces:
+    """Return pieces as tasks, each of which begins with the first of its own."""
+    by_offset = np.lexsort((offset, piece))
+    roots = by_offset[np.flatnonzero(np.diff(piece[by_offset], prepend=-1))]
     res = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))
     out = np.repeat(np.arange(len(tasks)), np.diff(tasks.out_start))
     by_res = order_by(piece[res], tasks.res_offset + offset[res])
@@ -181,21 +226,20 @@ def _pieces(tasks: Tasks, order: Precedence, is_rigid: BoolArray) -> _Pieces:
     return _Pieces(joined, piece, offset)
 
 
-def _order_of(order: Precedence, pieces: _Pieces, is_rigid: BoolArray) -> Precedence:
-    """Return which pieces wait for which: those that begin with a transfer after a loose arc."""
-    count = len(pieces.tasks)
-    before = np.repeat(np.arange(len(pieces.piece)), np.diff(order.next_start))[~is_rigid]
-    after, lag = pieces.piece[order.next_task[~is_rigid]], order.next_lag[~is_rigid]
-    first = pieces.piece[before]
+def _order_of(stays: _Stays, pieces: _Pieces, is_rigid: BoolArray) -> Precedence:
+    """Return which pieces wait for which."""
+    count, order = len(pieces.tasks), stays.order
+    before, task = stays.before[~is_rigid], order.next_task[~is_rigid]
+    first, after = pieces.piece[before], pieces.piece[task]
+    lag = pieces.offset[before] + order.next_lag[~is_rigid] - pieces.offset[task]
     by_piece = order_by(first)
-    roots = np.flatnonzero(pieces.offset == 0)
     release = np.zeros(count, dtype=np.int64)
-    np.maximum.at(release, pieces.piece[roots], order.release[roots])
+    np.maximum.at(release, pieces.piece, order.release - pieces.offset)
     return Precedence(
         waits=np.bincount(after, minlength=count),
         next_start=starts_of(first, count),
         next_task=after[by_piece],
-        next_lag=(pieces.offset[before] + lag)[by_piece],
+        next_lag=np.maximum(lag[by_piece], 0),
         release=release,
     )
 
