@@ -8,6 +8,7 @@ from teccl.synthesis.strategies.exact import ExactOnGrid
 from teccl.synthesis.strategies.exchange import Exchange
 from teccl.synthesis.strategies.forests import Forests
 from teccl.synthesis.strategies.improvement import Improvement
+from teccl.synthesis.strategies.mixed import Mixed
 from teccl.synthesis.strategies.narrow_cuts import NarrowCuts
 from teccl.synthesis.strategies.periods import Periods
 from teccl.synthesis.strategies.polish import Polish
@@ -30,6 +31,7 @@ CONSTRUCT: list[Strategy] = [
     Polish(),
     Unicasts(is_promising=False),
     Staged(is_promising=False),
+    Mixed(),
     Improvement(),
 ]
 PORTFOLIO: list[Strategy] = [
@@ -46,6 +48,7 @@ PORTFOLIO: list[Strategy] = [
     Polish(),
     Unicasts(is_promising=False),
     Staged(is_promising=False),
+    Mixed(),
     ExactOffGrid(),
     Improvement(),
     ExactOnGrid(),

@@ -40,7 +40,7 @@ class Staged:
 
     def work(self, features: Features) -> int:
         """Deliver every contribution once."""
-        return _work(features, features.sends // 2)
+        return delivery_work(features, features.sends // 2)
 
     def attempts(self, search: Search) -> Iterator[None]:
         """Try every scheme of this turn, the one that looks fastest first."""
@@ -60,7 +60,7 @@ class Staged:
         ]
         turn.sort(key=lambda each: each[0].expected_ps)
         for seen, scheme in _probed(search, turn):
-            yield from _climb(search, scheme, seen)
+            yield from climb(search, scheme, seen)
 
 
 def _probed(search: Search, turn: list[tuple[Outlook, Scheme]]) -> Iterator[tuple[Outlook, Scheme]]:
@@ -73,7 +73,7 @@ def _probed(search: Search, turn: list[tuple[Outlook, Scheme]]) -> Iterator[tupl
     best = None
     for seen, scheme in turn:
         pieces = -(-len(scheme.shares[0][0].classes) // len(scheme.shares))
-        work = _work(search.features, seen.deliveries * pieces)
+        work = delivery_work(search.features, seen.deliveries * pieces)
         if best is not None and _guess(seen) >= best:
             continue
         end = None
@@ -92,14 +92,14 @@ def _guess(seen: Outlook) -> int:
     return (seen.floor_ps + seen.expected_ps) // 2
 
 
-def _climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
+def climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
     """Offer a scheme with one piece for each share, then twice as many while that is faster."""
     from teccl.verification import verify
 
     before: int | None = None
     for problem in _problems(search, scheme):
         pieces = -(-len(problem.chunks) // len(scheme.shares))
-        work = _work(search.features, seen.deliveries * pieces)
+        work = delivery_work(search.features, seen.deliveries * pieces)
         guess = seen.floor_ps if before else _guess(seen)
         is_hopeless = search.incumbents and guess >= search.incumbents.fastest
         if is_hopeless or not search.is_worth(work):
@@ -148,7 +148,7 @@ def _problems(search: Search, scheme: Scheme) -> Iterator[Problem]:
         per_share *= 2
 
 
-def _work(features: Features, deliveries: int) -> int:
+def delivery_work(features: Features, deliveries: int) -> int:
     """Units of making and judging so many deliveries."""
     hops = 2 if features.request.topology.num_switches else 1
     return (hops * hops * PYTHON_UNITS + hops * OFFER_UNITS) * deliveries
