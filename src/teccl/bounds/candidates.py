@@ -234,7 +234,7 @@ def _supply_cut(
     dst = np.concatenate([topology.link_dst, others if inward else np.full(len(others), n)])
     weight = np.concatenate([capacity, np.full(len(others), supply)])
     origin, sink = (n, node) if inward else (node, n)
-    reached = _residual_reach(_Arcs(src, dst, weight), n + 1, origin, sink)
+    reached = residual_reach(LimitedArcs(src, dst, weight), n + 1, origin, sink)
     inside = ~reached[:n]
     if inside.all() or not inside.any():
         return None
@@ -259,16 +259,18 @@ def _narrowest(
     src = np.concatenate([topology.link_src, np.full(len(starts), n), ends])
     dst = np.concatenate([topology.link_dst, starts, np.full(len(ends), n + 1)])
     weight = np.concatenate([capacity, np.full(len(starts) + len(ends), huge)])
-    return ~_residual_reach(_Arcs(src, dst, weight), n + 2, n, n + 1)[:n]
+    return ~residual_reach(LimitedArcs(src, dst, weight), n + 2, n, n + 1)[:n]
 
 
-class _Arcs(NamedTuple):
+class LimitedArcs(NamedTuple):
+    """LimitedArcs of a graph with their capacities."""
+
     src: npt.NDArray[np.int64]
     dst: npt.NDArray[np.int64]
     weight: npt.NDArray[np.float64]
 
 
-def _residual_reach(arcs: _Arcs, size: int, origin: int, sink: int) -> npt.NDArray[np.bool_]:
+def residual_reach(arcs: LimitedArcs, size: int, origin: int, sink: int) -> npt.NDArray[np.bool_]:
     """Nodes reachable from the origin in the residual graph of a maximum flow."""
     from scipy.sparse import coo_array, csr_array
     from scipy.sparse.csgraph import breadth_first_order, maximum_flow

@@ -16,7 +16,7 @@ of the quickest flow over time; they are rounded to whole picoseconds and judged
 
 from collections.abc import Collection, Iterator
 from fractions import Fraction
-from operator import itemgetter
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,7 +37,7 @@ MAX_ROUNDS = 4
 MAX_RACES = 4
 
 
-class _Race(NamedTuple):
+class Race(NamedTuple):
     """What has to move: its bytes, from which nodes since when, to which nodes."""
 
     amount: Fraction
@@ -45,24 +45,39 @@ class _Race(NamedTuple):
     ends: list[int]
 
 
+def has_quickest(network: Network) -> bool:
+    """Whether cuts may move in a network, and few enough links for it.
+
+    The later links of a hyper-edge carry data before it has come to them; those of a circuit, all
+    held at the slowest one's rate, do not.
+    """
+    problem = network.problem
+    is_joined = problem.switch is SwitchMode.HYPER_EDGE and problem.topology.num_switches > 0
+    return network.fluid and not is_joined and len(network.rate) <= MAX_LINKS
+
+
 def quickest_bound(network: Network, estimate: Estimate) -> Bound | None:
     """Improve a cut bound by letting the cut move; None where that does not apply."""
-    problem = network.problem
-    # The later links of a hyper-edge carry data before it has come to them; those of a circuit, all
-    # held at the slowest one's rate, do not.
-    is_joined = problem.switch is SwitchMode.HYPER_EDGE and problem.topology.num_switches > 0
-    if not network.fluid or is_joined or not estimate.gates or len(network.rate) > MAX_LINKS:
+    if not has_quickest(network) or not estimate.gates:
         return None
-    timed = ((_latest(network, race, estimate.value), race) for race in _races(network, estimate))
-    found = [(value, race) for value, race in timed if value is not None]
-    if not found:
-        return None
-    value, race = max(found, key=itemgetter(0))
+    races = [race_bound(network, race, estimate.value) for race in _races(network, estimate)]
+    return max(filter(None, races), key=attrgetter("value"), default=None)
+
+
+def race_bound(network: Network, race: Race, unit: float) -> Bound | None:
+    """Return when all of a race can be over at the earliest; None where labels show nothing.
+
+    Parameters
+    ----------
+    unit
+        A time near it.
+    """
+    value = _latest(network, race, unit)
     text = (
         f"{format_size(round(race.amount))} must get from {_named(network, race.ready)} to "
         f"{_named(network, race.ends)}, and no flow over time brings it sooner"
     )
-    return Bound(kind="quickest", value=value, certificate=text)
+    return None if value is None else Bound(kind="quickest", value=value, certificate=text)
 
 
 def _named(network: Network, nodes: Collection[int]) -> str:
@@ -70,9 +85,9 @@ def _named(network: Network, nodes: Collection[int]) -> str:
     return names[0] if len(names) == 1 else f"{len(names)} GPUs"
 
 
-def _races(network: Network, estimate: Estimate) -> Iterator[_Race]:
+def _races(network: Network, estimate: Estimate) -> Iterator[Race]:
     """Yield what binds a cut, for sums as many times as contributions are equally far away."""
-    previous: list[_Race] = []
+    previous: list[Race] = []
     for turn in range(MAX_RACES):
         race = _race(network, estimate, turn)
         if race in previous:
@@ -81,7 +96,7 @@ def _races(network: Network, estimate: Estimate) -> Iterator[_Race]:
         yield race
 
 
-def _race(network: Network, estimate: Estimate, turn: int) -> _Race:
+def _race(network: Network, estimate: Estimate, turn: int) -> Race:
     """Take the chunks that bind a cut: where each may start, and one place where it must end."""
     classes, inside = network.classes, estimate.cut.inside
     members = estimate.load.classes[estimate.chosen]
@@ -106,14 +121,14 @@ def _race(network: Network, estimate: Estimate, turn: int) -> _Race:
     # One place that wants all is narrower than several.
     common = set.intersection(*wanted)
     ends = [common] if common else wanted
-    return _Race(
+    return Race(
         amount=sum((classes.amount[member] for member in members), Fraction(0)),
         ready=ready,
         ends=sorted({max(nodes, key=lambda node: (far[node], node)) for nodes in ends}),
     )
 
 
-def _latest(network: Network, race: _Race, unit: float) -> int | None:
+def _latest(network: Network, race: Race, unit: float) -> int | None:
     """Return the latest T that labels prove; where rates change, of several tries."""
     links = len(network.rate)
     opened, closed = np.zeros(links, dtype=np.int64), np.full(links, round(unit))
@@ -141,7 +156,7 @@ def _mean(steps: Steps, opened: int, closed: int) -> float:
     return float(carried(steps, opened, closed)) / (closed - opened)
 
 
-def _labels(network: Network, race: _Race, rates: FloatArray, unit: float) -> IntArray | None:
+def _labels(network: Network, race: Race, rates: FloatArray, unit: float) -> IntArray | None:
     """Solve for the labels with the latest T, counted in a unit of time near it."""
     from scipy.sparse import coo_array
 
@@ -167,7 +182,7 @@ def _labels(network: Network, race: _Race, rates: FloatArray, unit: float) -> In
     return None if found is None else np.rint(found.values[:nodes] * unit).astype(np.int64)
 
 
-def _proven(network: Network, race: _Race, labels: IntArray) -> int | None:
+def _proven(network: Network, race: Race, labels: IntArray) -> int | None:
     """Return the latest T before which, as the labels cut off at T show, not all can have come."""
     topology = network.problem.topology
     for node, since in race.ready.items():

@@ -22,6 +22,7 @@ from teccl.bounds.quickest import quickest_bound
 from teccl.bounds.served import served_bounds
 from teccl.bounds.sized_cuts import sized_cut_bounds
 from teccl.bounds.timed_lengths import timed_length_bounds
+from teccl.bounds.transshipment import transshipment_bounds
 from teccl.bounds.windows import FAR
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.problem import Problem
@@ -170,6 +171,11 @@ FAMILIES: dict[str, Callable[[Evidence], Iterable[Bound]]] = {
         evidence.network, int(evidence.cuts[0].value) if evidence.cuts else 0
     ),
     "quickest": _moving_cuts,
+    "transshipment": lambda evidence: (
+        transshipment_bounds(evidence.network, evidence.cuts, evidence.best)
+        if evidence.narrow
+        else []
+    ),
     "lengths": lambda evidence: length_bounds(evidence.network, narrow=evidence.narrow),
     "coverage": lambda evidence: coverage_bounds(evidence.network),
     "joint coverage": lambda evidence: joint_bounds(

@@ -142,7 +142,7 @@ def listed_starts(
         if not goal.is_worth(best, work):
             return
         goal.begin(work)
-        for start in _starts(instance, tasks, order, key, weight, serial=serial):
+        for start in starts_by_key(instance, tasks, order, key, weight, serial=serial):
             finish = finish_time(tasks, start)
             if finish < best:
                 best = finish
@@ -151,7 +151,7 @@ def listed_starts(
                 return
 
 
-def _starts(
+def starts_by_key(
     instance: Instance,
     tasks: Tasks,
     order: Precedence,
