@@ -27,6 +27,7 @@ from teccl.construct.route_first import choosing_work, routed_plans, routing_wor
 from teccl.construct.sums import composed_plans, in_network_plans, reduction_plans
 from teccl.construct.symmetry import find_group, free_group, is_symmetric_demand, plans_in_quotient
 from teccl.construct.tenants_apart import apart_plans, apart_work, favoured_plan, shares_fabric
+from teccl.construct.trains import is_staged_exchange, train_plans, train_work
 from teccl.construct.transshipped import flow_plans, flow_work, has_one_end
 from teccl.demand import Collective
 from teccl.demand.tenants import MAKESPAN_PART
@@ -165,6 +166,10 @@ def _flows(instance: Instance) -> bool:
     return _is_free(instance) and has_one_end(instance)
 
 
+def _runs_trains(instance: Instance) -> bool:
+    return _is_free(instance) and is_staged_exchange(instance)
+
+
 def _multicasts(instance: Instance) -> bool:
     table = instance.problem.chunks
     several = any(len(nodes) > 1 for nodes in goal_sets(table))
@@ -211,6 +216,7 @@ CONSTRUCTIONS = [
     Construction("cluster trees", _spans_trees, cluster_tree_work, cluster_tree_plans),
     Construction("repeated insertion", _repeats, _repeated_work, _repeated_plans),
     Construction("flow over time", _flows, flow_work, flow_plans),
+    Construction("trains", _runs_trains, train_work, train_plans),
     Construction("route first", _is_free, routing_work, routed_plans),
     Construction("separate copies", _lacks_copies, routing_work, separate_plans),
     Construction("rigid trees", may_be_rigid, routing_work, rigid_tree_plans),

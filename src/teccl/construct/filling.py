@@ -36,6 +36,25 @@ def fill_gaps(instance: Instance, tasks: Tasks, *, key: IntArray, order: Precede
     return start
 
 
+def fill_one_of_each(
+    instance: Instance, tasks: Tasks, first: IntArray, release: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Place one task of each group into the first gap that holds all of it, group after group.
+
+    Returns when each group's task begins, and which it is.
+
+    Parameters
+    ----------
+    first
+        Where the tasks of each group begin, and where those of the last end.
+    release
+        When each task may start at the earliest.
+    """
+    columns = map(np.ascontiguousarray, resource_columns(tasks))
+    start, chosen = _place_one_of_each(*columns, release, first, _room(instance, tasks))
+    return start, chosen
+
+
 def fill_both_ways(
     instance: Instance, tasks: Tasks, *, key: IntArray, order: Precedence
 ) -> IntArray:
@@ -96,6 +115,39 @@ def _earliest(uses, res, res_offset, res_hold, begin, end, count, room, now):
     return now
 
 
+@nb.njit(cache=True)
+def _book(uses, res, res_offset, res_hold, begin, end, count, room, now):
+    """Note what a task uses that begins at some time."""
+    for i in range(uses[0], uses[1]):
+        if res_hold[i] == 0:
+            continue
+        place, begins = room[res[i]] + count[res[i]], now + res_offset[i]
+        while place > room[res[i]] and begin[place - 1] > begins:
+            begin[place], end[place] = begin[place - 1], end[place - 1]
+            place -= 1
+        begin[place], end[place] = begins, begins + res_hold[i]
+        count[res[i]] += 1
+
+
+@nb.njit(cache=True, nogil=True)
+def _place_one_of_each(res_start, res, res_offset, res_hold, release, first, room):
+    """Place one task of each group, the one that can begin first; which, and when it begins."""
+    begin = np.zeros(room[-1], dtype=np.int64)
+    end = np.zeros(room[-1], dtype=np.int64)
+    count = np.zeros(len(room) - 1, dtype=np.int64)
+    start = np.zeros(len(first) - 1, dtype=np.int64)
+    chosen = first[:-1].copy()
+    for group in range(len(first) - 1):
+        for task in range(first[group], first[group + 1]):
+            uses = (res_start[task], res_start[task + 1])
+            now = _earliest(uses, res, res_offset, res_hold, begin, end, count, room, release[task])
+            if task == first[group] or now < start[group]:
+                start[group], chosen[group] = now, task
+        uses = (res_start[chosen[group]], res_start[chosen[group] + 1])
+        _book(uses, res, res_offset, res_hold, begin, end, count, room, start[group])
+    return start, chosen
+
+
 @nb.njit(cache=True, nogil=True)
 def _place_all(
     res_start,
@@ -122,15 +174,7 @@ def _place_all(
         uses = (res_start[task], res_start[task + 1])
         now = _earliest(uses, res, res_offset, res_hold, begin, end, count, room, ready[task])
         start[task] = now
-        for i in range(res_start[task], res_start[task + 1]):
-            if res_hold[i] == 0:
-                continue
-            place, begins = room[res[i]] + count[res[i]], now + res_offset[i]
-            while place > room[res[i]] and begin[place - 1] > begins:
-                begin[place], end[place] = begin[place - 1], end[place - 1]
-                place -= 1
-            begin[place], end[place] = begins, begins + res_hold[i]
-            count[res[i]] += 1
+        _book(uses, res, res_offset, res_hold, begin, end, count, room, now)
         for i in range(next_start[task], next_start[task + 1]):
             other = next_task[i]
             waits[other] -= 1

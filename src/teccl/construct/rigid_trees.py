@@ -153,7 +153,7 @@ def _rigid_starts(
 ) -> Iterator[tuple[IntArray, int]]:
     """Yield starts of tasks, where nothing waits that is rigid, and the finish."""
     pieces = _pieces(tasks, stays, is_rigid[stays.stay])
-    if pieces is None or _meets_itself(pieces):
+    if pieces is None or meets_itself(pieces):
         return
     between = _order_of(stays, pieces, is_rigid[stays.stay])
     for start, finish in listed_starts(instance, pieces.tasks, between, goal):
@@ -161,7 +161,7 @@ def _rigid_starts(
             yield start[pieces.piece] + pieces.offset, finish
 
 
-class _Pieces(NamedTuple):
+class Pieces(NamedTuple):
     """Transfers that follow from one another as one task, and where each transfer is in which."""
 
     tasks: Tasks
@@ -169,7 +169,7 @@ class _Pieces(NamedTuple):
     offset: IntArray
 
 
-def _pieces(tasks: Tasks, stays: _Stays, is_rigid: BoolArray) -> _Pieces | None:
+def _pieces(tasks: Tasks, stays: _Stays, is_rigid: BoolArray) -> Pieces | None:
     """Join all tasks that rigid arcs connect; None if no times suit all of these."""
     before, after = stays.before[is_rigid], stays.order.next_task[is_rigid]
     lag = stays.order.next_lag[is_rigid]
@@ -190,10 +190,10 @@ def _pieces(tasks: Tasks, stays: _Stays, is_rigid: BoolArray) -> _Pieces | None:
             offset[reached] -= offset[reached].min()
     if (offset[after] != offset[before] + lag).any():
         return None
-    return _joined(tasks, np.unique(piece, return_inverse=True)[1], offset)
+    return joined_pieces(tasks, np.unique(piece, return_inverse=True)[1], offset)
 
 
-def _joined(tasks: Tasks, piece: IntArray, offset: IntArray) -> _Pieces:
+def joined_pieces(tasks: Tasks, piece: IntArray, offset: IntArray) -> Pieces:
     """Return pieces as tasks, each of which begins with the first of its own."""
     by_offset = np.lexsort((offset, piece))
     roots = by_offset[np.flatnonzero(np.diff(piece[by_offset], prepend=-1))]
@@ -223,10 +223,10 @@ def _joined(tasks: Tasks, piece: IntArray, offset: IntArray) -> _Pieces:
         source=tasks.source[concatenated_ranges(source, source + senders)],
         feeder=None,
     )
-    return _Pieces(joined, piece, offset)
+    return Pieces(joined, piece, offset)
 
 
-def _order_of(stays: _Stays, pieces: _Pieces, is_rigid: BoolArray) -> Precedence:
+def _order_of(stays: _Stays, pieces: Pieces, is_rigid: BoolArray) -> Precedence:
     """Return which pieces wait for which."""
     count, order = len(pieces.tasks), stays.order
     before, task = stays.before[~is_rigid], order.next_task[~is_rigid]
@@ -244,7 +244,7 @@ def _order_of(stays: _Stays, pieces: _Pieces, is_rigid: BoolArray) -> Precedence
     )
 
 
-def _meets_itself(pieces: _Pieces) -> bool:
+def meets_itself(pieces: Pieces) -> bool:
     """Whether some piece would hold a resource twice at the same time."""
     tasks = pieces.tasks
     owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))

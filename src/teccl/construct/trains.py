@@ -1,0 +1,231 @@
+"""Trains: all chunks from one GPU to another follow each other closely, over all ways in turns.
+
+A passage through several switches needs each of its links at an exact moment. Where links between
+switches are faster than those of GPUs by a factor that is no whole number, passages that come in
+any order leave gaps there that nothing fits. Chunks that follow each other at equal distances,
+each over the next of all ways between two GPUs, hold every link in a fixed rhythm instead, and
+other trains of the same rhythm fit between them. Trains go in rounds, in which all GPUs behind one
+switch turn to those behind another, so that what ends together began together.
+"""
+
+from collections.abc import Iterator
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from teccl.construct.filling import fill_both_ways, fill_one_of_each
+from teccl.construct.goal import Goal
+from teccl.construct.instance import Instance, IntArray
+from teccl.construct.params import CHUNK_TOLERANCE, NEVER, PYTHON_UNITS
+from teccl.construct.plan import Plan, single_rows, with_starts
+from teccl.construct.rigid_trees import joined_pieces, meets_itself
+from teccl.construct.route_first import listing_work
+from teccl.construct.tasks import finish_time, precedence, tasks_of_plan
+from teccl.footprint import num_deliveries
+from teccl.topology import Topology
+
+
+def is_staged_exchange(instance: Instance) -> bool:
+    """Whether several equal chunks go from one GPU to one, some through several switches."""
+    table, routes = instance.problem.chunks, instance.routes
+    if instance.grid is not None or table.reduce.any() or len(table.sizes) > 1:
+        return False
+    if instance.problem.num_chunks < 2 or np.diff(routes.link_start).max(initial=0) <= 2:
+        return False
+    used = np.unique(np.concatenate([table.source_set, table.destination_set]))
+    if any(len(table.sets[i]) > 1 for i in used.tolist()):
+        return False
+    joined = set(zip(routes.src.tolist(), routes.dst.tolist(), strict=True))
+    return joined.issuperset(_chunks_of_pairs(instance))
+
+
+def train_work(instance: Instance) -> int:
+    """Units of placing every train once in each rotation of its ways."""
+    return PYTHON_UNITS * num_deliveries(instance.problem)
+
+
+def train_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield plans of trains, and of their chunks placed one by one in the order of these.
+
+    Rounds go from switch to switch or from place to place, and rotations follow from the place of
+    the sender or are those that can begin first.
+    """
+    best, work = NEVER, train_work(instance)
+    for across, is_free in product((True, False), (True, False)):
+        if not goal.is_worth(best, work):
+            return
+        goal.begin(work)
+        found = _placed(instance, _trains(instance, across=across, is_free=is_free))
+        for plan in found and _filled(instance, *found, goal):
+            if plan.finish < best:
+                best = plan.finish
+                yield plan
+
+
+def _placed(instance: Instance, trains: "_Trains") -> tuple[Plan, IntArray] | None:
+    """Return a plan without times and when its transfers begin; None if trains meet themselves."""
+    rows = single_rows(trains.chunk, trains.route)
+    tasks = tasks_of_plan(instance, Plan(rows=rows))
+    pieces = joined_pieces(tasks, trains.number, trains.offset)
+    if meets_itself(pieces):
+        return None
+    release = precedence(instance, pieces.tasks).release
+    begun, chosen = fill_one_of_each(instance, pieces.tasks, trains.first, release)
+    group = np.repeat(np.arange(len(begun)), np.diff(trains.first))[trains.number]
+    is_kept = chosen[group] == trains.number
+    plan = Plan(rows=single_rows(trains.chunk[is_kept], trains.route[is_kept]))
+    return plan, begun[group[is_kept]] + trains.offset[is_kept]
+
+
+def _filled(instance: Instance, plan: Plan, start: IntArray, goal: Goal) -> Iterator[Plan]:
+    """Yield a plan of trains, and one whose chunks fill gaps one by one in the same order."""
+    tasks = tasks_of_plan(instance, plan)
+    finish = finish_time(tasks, start)
+    yield with_starts(plan, start, finish)
+    work = listing_work(len(tasks), len(tasks.hop_link) / max(1, len(tasks)))
+    if goal.is_worth(finish, work):
+        goal.begin(work)
+        start = fill_both_ways(instance, tasks, key=start, order=precedence(instance, tasks))
+        yield with_starts(plan, start, finish_time(tasks, start))
+
+
+class _Trains(NamedTuple):
+    """Every train in each rotation of its ways, in the order in which trains are placed.
+
+    Parameters
+    ----------
+    first
+        Where the rotations of each train begin, and where those of the last end.
+    number, offset
+        Rotation of a train that each transfer is part of, and when it begins in that.
+    chunk, route
+        What each transfer carries, and where.
+    """
+
+    first: IntArray
+    number: IntArray
+    offset: IntArray
+    chunk: IntArray
+    route: IntArray
+
+
+def _trains(instance: Instance, *, across: bool, is_free: bool) -> _Trains:
+    """Return all trains, round by round.
+
+    Parameters
+    ----------
+    across
+        Whether rounds go to all behind one switch before they go to the next one.
+    is_free
+        Whether trains may take any rotation; otherwise each goes on where its sender's last ended.
+    """
+    ways, chunks = _shortest_routes(instance), _chunks_of_pairs(instance)
+    places = _Places.of(instance.problem.topology, list(chunks))
+    columns: list[IntArray] = []
+    first, sent = [0], dict.fromkeys(places.group, 0)
+    for pair in places.in_rounds(list(chunks), across=across):
+        route, place = ways[pair], np.arange(len(chunks[pair]))
+        last = places.group[pair[0]] + places.sender[pair[0]] + sent[pair[0]]
+        sent[pair[0]] += len(place)
+        offset = place * _spacing(instance, route)
+        for turn in range(len(route)) if is_free else [last % len(route)]:
+            number = np.full(len(place), first[-1] + (turn if is_free else 0))
+            over = route[(place + turn) % len(route)]
+            columns.append(np.stack([number, offset, chunks[pair], over]))
+        first.append(first[-1] + (len(route) if is_free else 1))
+    number, offset, chunk, route = np.concatenate(columns, axis=1)
+    return _Trains(np.array(first), number, offset, chunk, route)
+
+
+def _chunks_of_pairs(instance: Instance) -> dict[tuple[int, int], list[int]]:
+    """Return the chunks that go from each GPU to each other."""
+    table = instance.problem.chunks
+    node = np.array([nodes[0] for nodes in table.sets])
+    ends = zip(node[table.source_set].tolist(), node[table.destination_set].tolist(), strict=True)
+    chunks: dict[tuple[int, int], list[int]] = {}
+    for chunk, pair in enumerate(ends):
+        if pair[0] != pair[1]:
+            chunks.setdefault(pair, []).append(chunk)
+    return chunks
+
+
+def _shortest_routes(instance: Instance) -> dict[tuple[int, int], IntArray]:
+    """Return all routes between each two GPUs that take no longer than any other."""
+    routes = instance.routes
+    found: dict[tuple[int, int], list[int]] = {}
+    for route in np.argsort(routes.length, kind="stable").tolist():
+        known = found.setdefault((int(routes.src[route]), int(routes.dst[route])), [])
+        if not known or routes.length[known[0]] == routes.length[route]:
+            known.append(route)
+    return {pair: np.array(known) for pair, known in found.items()}
+
+
+def _spacing(instance: Instance, ways: IntArray) -> int:
+    """Return how far apart chunks must begin that take ways in turns, with room for rounding."""
+    routes, uses = instance.routes, dict[int, list[int]]()
+    hold = dict[int, int]()
+    for place, way in enumerate(ways.tolist()):
+        for i in range(int(routes.res_start[way]), int(routes.res_start[way + 1])):
+            res = int(routes.res[i])
+            uses.setdefault(res, []).append(place)
+            hold[res] = max(hold.get(res, 0), int(routes.res_hold[i]))
+    spacing = 0
+    for res, places in uses.items():
+        gap = min(np.diff([*places, places[0] + len(ways)]).tolist())
+        spacing = max(spacing, -(-hold[res] // max(1, gap)))
+    return spacing + spacing // CHUNK_TOLERANCE
+
+
+class _Places(NamedTuple):
+    """Where GPUs are: their group, all that is behind the same switches, and places in these.
+
+    Parameters
+    ----------
+    group
+        Of each GPU.
+    sender, receiver
+        Place of each GPU among those of its group that send, and among those that receive.
+    """
+
+    group: dict[int, int]
+    sender: dict[int, int]
+    receiver: dict[int, int]
+
+    @staticmethod
+    def of(topology: Topology, pairs: list[tuple[int, int]]) -> "_Places":
+        """Number the GPUs that send or receive."""
+        beside: dict[int, set[int]] = {}
+        for src, dst in zip(topology.link_src.tolist(), topology.link_dst.tolist(), strict=True):
+            beside.setdefault(src, set()).add(dst)
+            beside.setdefault(dst, set()).add(src)
+        known: dict[frozenset[int], int] = {}
+        group = {
+            node: known.setdefault(frozenset(beside[node]), len(known))
+            for node in sorted({node for pair in pairs for node in pair})
+        }
+        sides: list[dict[int, int]] = []
+        for side in range(2):
+            sizes = dict.fromkeys(range(len(known)), -1)
+            sides.append({})
+            for node in sorted({pair[side] for pair in pairs}):
+                sizes[group[node]] += 1
+                sides[side][node] = sizes[group[node]]
+        return _Places(group, *sides)
+
+    def in_rounds(self, pairs: list[tuple[int, int]], *, across: bool) -> list[tuple[int, int]]:
+        """Return pairs such that GPUs of equal places turn to others alike.
+
+        Those behind the same switch come first, since their ways are shorter.
+        """
+        groups = 1 + max(self.group.values())
+        places = 1 + max(*self.sender.values(), *self.receiver.values())
+
+        def turn(pair: tuple[int, int]) -> tuple[int, ...]:
+            source, target = pair
+            far = (self.group[target] - self.group[source]) % groups
+            along = (self.receiver[target] - self.sender[source]) % places
+            rounds = (far, along) if across else (far > 0, along, far)
+            return *rounds, self.group[source], self.sender[source]
+
+        return sorted(pairs, key=turn)
