@@ -41,6 +41,12 @@ def is_staged_exchange(instance: Instance) -> bool:
 
 
 def train_work(instance: Instance) -> int:
+    """Units of placing every train once, and then its chunks."""
+    routes, count = instance.routes, num_deliveries(instance.problem)
+    return _placing_work(instance) + listing_work(count, len(routes.links) / max(1, len(routes)))
+
+
+def _placing_work(instance: Instance) -> int:
     """Units of placing every train once in each rotation of its ways."""
     return PYTHON_UNITS * num_deliveries(instance.problem)
 
@@ -51,7 +57,7 @@ def train_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     Rounds go from switch to switch or from place to place, and rotations follow from the place of
     the sender or are those that can begin first.
     """
-    best, work = NEVER, train_work(instance)
+    best, work = NEVER, _placing_work(instance)
     for across, is_free in product((True, False), (True, False)):
         if not goal.is_worth(best, work):
             return
