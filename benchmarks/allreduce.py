@@ -24,6 +24,7 @@ from _table import print_machine, print_markdown, print_table, used_cpu_s
 import teccl
 from teccl.construct.baselines import BASELINES
 from teccl.construct.goal import Goal
+from teccl.construct.params import BUDGET
 from teccl.construct.schemes import outlook, schemes
 from teccl.construct.staged import staged_schedule
 from teccl.demand.demand_files import parse_ranks
@@ -226,7 +227,7 @@ def scheme_times(machine: str, size: str) -> dict[str, float]:
         before, pieces = float("inf"), len(scheme.shares)
         while outlook(problem, scheme).deliveries * pieces <= MOST_DELIVERIES * len(scheme.shares):
             cut = replace(problem, num_chunks=pieces)
-            schedule = staged_schedule(cut, scheme, Goal())
+            schedule = staged_schedule(cut, scheme, Goal(allowance=BUDGET["quick"]))
             if schedule is None:
                 break
             finish = teccl.simulate(schedule).finish_ps / 1e6

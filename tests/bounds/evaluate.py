@@ -8,7 +8,7 @@ import numpy as np
 from teccl.bounds import Bound, all_bounds
 from teccl.bounds.allreduce import partition_bound, passes_on_once
 from teccl.bounds.circuit_rates import at_circuit_rates
-from teccl.bounds.coverage import Side, _Crowd, _evaluate, _port
+from teccl.bounds.coverage import Side, _Crowd, _evaluate, _Port, _port
 from teccl.bounds.cuts import Cut, cut_bound, cut_estimate
 from teccl.bounds.departures import departure_bounds
 from teccl.bounds.handed_on import handed_on_bound
@@ -95,20 +95,31 @@ def best_length_bound(problem: Problem, seed: int) -> int:
 
 
 def best_coverage_bound(problem: Problem) -> int:
-    """The largest coverage bound in picoseconds, of any GPU and any others."""
+    """The largest coverage bound in picoseconds, of any one or two GPUs, or all, and any others."""
     network = _network(problem)
-    best = 0
+    best, gpus = 0, problem.topology.gpus.tolist()
     for side in (Side.build(network, inward=inward) for inward in (True, False)):
         pieces = side.pieces(network)
-        for node in problem.topology.gpus.tolist():
-            port = _port(network, side, node)
-            for count in range(1, 1 + (0 if port is None else len(port.others))):
-                for chosen in combinations(range(len(port.others)), count):
-                    for kind in (None,) if pieces is None else (None, pieces):
-                        crowd = _Crowd(0.0, port, np.array(chosen), kind)
-                        bound = _evaluate(network, crowd, inward=side.inward)
-                        best = max(best, bound.value)
+        for nodes in [*combinations(gpus, 1), *combinations(gpus, 2), gpus]:
+            port = _port(network, side, list(nodes))
+            kinds = (None,) if pieces is None or len(nodes) > 1 else (None, pieces)
+            for chosen in () if port is None else _chosen_of(port):
+                for kind in kinds:
+                    crowd = _Crowd(0.0, port, chosen, kind)
+                    best = max(best, _evaluate(network, crowd, inward=side.inward).value)
     return best
+
+
+def _chosen_of(port: _Port) -> Iterator[np.ndarray]:
+    """Every choice of others for each of two GPUs; of more GPUs all others."""
+    wanted = np.array([[amount > 0 for amount in row] for row in port.amount])
+    if len(port.nodes) > 2:
+        yield wanted
+        return
+    for choice in product([False, True], repeat=wanted.size):
+        chosen = np.array(choice).reshape(wanted.shape)
+        if chosen.any() and not (chosen & ~wanted).any():
+            yield chosen
 
 
 def best_joint_bound(problem: Problem) -> int:

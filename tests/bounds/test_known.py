@@ -327,6 +327,29 @@ def test_outputs_serve_all_at_once_only_where_switches_copy(mode, bound):
     assert coverage(problem)[1].value == bound
 
 
+def test_gpus_behind_one_card_take_in_contributions_by_turns():
+    """Until 4 us two contributions come to a or b, then four more, three in every byte."""
+    links = "s>a 1 1 /nic, s>b 1 1 /nic, s>c 9 1, s>d 9 1"
+    outputs = ", ".join(f"{name}>s 9 1" for name in "abcd")
+    topology = net("a b c d | s", f"{links}, {outputs}", {"nic": "1"})
+    bound = coverage(collective(topology, "allreduce", 1000))[0]
+    assert bound.value == 16 * US // 3
+    assert bound.certificate == (
+        "6KB of contributions from 4 GPUs must enter a and b at 1GB/s; before 4 us nothing that "
+        "arrives there can be a sum of more than one"
+    )
+
+
+def test_what_comes_over_the_busiest_input_alone_may_bind():
+    """Of four contributions two may come over the fast link; the others wait for the slow one."""
+    topology = net(
+        "v a b c d | s",
+        "a>s 9 1, b>s 9 1, c>s 9 1, d>s 9 1, s>v 1 1, c>d 9 1, d>c 9 1, d>v 9 1, a>c 9 9, b>c 9 9",
+    )
+    problem = Problem(topology=topology, demand=Demand.collective("reduce", size=4000, root=0))
+    assert coverage(problem)[0].value == 10 * US
+
+
 def test_far_contributors_alone_may_bind():
     """Two far contributions come apart from 6 us on; with the near one it would be 5 us in all."""
     topology = net("a b v c | s", "a>s 1 5, b>s 1 5, c>s 1 1, s>v 1 1, a-b 1 9")

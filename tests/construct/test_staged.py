@@ -175,6 +175,24 @@ def test_sums_are_added_up_on_the_way_to_a_central_owner():
     assert schedule.finish_ps == 8_000_000 + 6_400_000 + 7 * 200_000
 
 
+def test_fast_gpus_around_a_switch_own_sums_alone():
+    """Of four GPUs one takes in three buffers while each other sends one, and ends soonest."""
+    topology = Topology.parse("star:gpus=4,bandwidth=10GB/s,alpha=1us")
+    links = tuple(
+        replace(link, bandwidth=4 * link.bandwidth) if 3 in (link.src, link.dst) else link
+        for link in topology.links
+    )
+    problem = replace(
+        allreduce("star:gpus=4", "100KB", pieces=64), topology=replace(topology, links=links)
+    )
+    owners = [each for each in schemes(problem) if each.name == "owners"]
+    assert [len(each.shares) for each in owners] == [4, 1]
+    everybody, fast = (staged_schedule(problem, each, Goal()) for each in owners)
+    assert verify(fast) == ()
+    # Four hops and the buffer once, in pieces of 156 ns.
+    assert fast.finish_ps < 15 * 10**6 < everybody.finish_ps
+
+
 def test_ways_through_a_shared_card_are_passages_of_their_own():
     """Two GPUs behind one card are entered one after the other, not in one passage."""
     problem = allreduce("mi250:chassis=2", "64KB", pieces=2)

@@ -11,8 +11,9 @@ than had come to some w in time, and
 
 where d is the distance in the network without v, l_e(w) the latency from w to e and q_e that of e.
 The mirror image is about what leaves u for destinations V: a byte that leaves over e serves as many
-of V as can still be reached from the first place w behind e that can copy. Where transfers have an
-overhead, `pieces` says how much a port moves at a time.
+of V as can still be reached from the first place w behind e that can copy. GPUs whose inputs share
+a capacity are looked at together: every byte over it arrives at one of them. Where transfers have
+an overhead, `pieces` says how much a port moves at a time.
 """
 
 from collections.abc import Iterator
@@ -52,17 +53,19 @@ PIECES = "whatever the size of pieces: small ones pay more overheads, large ones
 
 
 class _Port(NamedTuple):
-    """One GPU with the gates of its inputs (outputs) and who must get through them.
+    """GPUs with the gates of their inputs (outputs) and who must get through them.
 
     Parameters
     ----------
-    node
-        The GPU.
+    nodes
+        One GPU, or those whose links share a capacity.
     gates
-        Its inputs, or its outputs.
+        Their inputs, or their outputs.
     times
         For each gate, over places (rows) and the others (columns): when a contribution may enter
         the gate by way of the place, or how long after leaving the port a destination is served.
+    owner
+        For each gate, to which of the GPUs each row belongs.
     around
         For each gate the time on the other side: from the entrance to the GPU, or until data is
         ready.
@@ -70,17 +73,29 @@ class _Port(NamedTuple):
         For each gate the least time between it and a place, at an output its own step included;
         and its far ends.
     others, amount
-        Contributors (destinations) and the bytes that each must send (get).
+        Contributors (destinations), and for each of the GPUs the bytes that they must send (get).
     """
 
-    node: int
+    nodes: list[int]
     gates: list[Gate]
     times: list[IntArray]
+    owner: list[IntArray]
     around: list[int]
     lead: list[int]
     ends: list[IntArray]
     others: IntArray
-    amount: list[Fraction]
+    amount: list[list[Fraction]]
+
+    def least(self, gate: int, chosen: Mask) -> IntArray:
+        """When a byte at a gate may count for one, two, ... of the chosen others of one GPU."""
+        times = np.where(chosen[self.owner[gate]], self.times[gate], FAR)
+        return np.sort(times, axis=1).min(axis=0)[: int(chosen.sum(axis=1).max())]
+
+    def need(self, chosen: Mask) -> Fraction:
+        """Bytes that must get through, each as often as it counts."""
+        rows, columns = np.nonzero(chosen)
+        pairs = zip(rows.tolist(), columns.tolist(), strict=True)
+        return sum((self.amount[row][column] for row, column in pairs), Fraction(0))
 
 
 class _Partner(NamedTuple):
@@ -101,12 +116,13 @@ class _Windows(NamedTuple):
 class _Crowd(NamedTuple):
     """Contributors or destinations of a port that seem to bind it, with an estimate.
 
-    With `pieces` the port moves what they allow, otherwise data is fluid.
+    They are chosen for each of the port's GPUs (rows). With `pieces` the port moves what they
+    allow, otherwise data is fluid.
     """
 
     value: float
     port: _Port
-    chosen: IntArray
+    chosen: Mask
     pieces: Pieces | None = None
 
 
@@ -175,6 +191,18 @@ class Side:
         found = np.flatnonzero(self.is_place & (lead < FAR))
         return found[found != node]
 
+    def together(self, network: Network) -> Iterator[list[int]]:
+        """Yield GPUs worth a look, one by one, and those whose links share a capacity with them."""
+        chosen, is_switch = representatives(network), network.problem.topology.is_switch
+        yield from ([node] for node in chosen)
+        seen = set()
+        for pool in network.pools:
+            nodes = tuple(np.unique(self.near[pool.links]).tolist())
+            if len(nodes) > 1 and nodes not in seen and not is_switch[[*nodes]].any():
+                seen.add(nodes)
+                if not set(nodes).isdisjoint(chosen):
+                    yield list(nodes)
+
     def pieces(self, network: Network) -> Pieces | None:
         """How much ports move where transfers have an overhead; None where that is not known."""
         ranks = network.problem.topology.num_gpus
@@ -184,16 +212,17 @@ class Side:
 def _crowds(network: Network, side: Side, pieces: Pieces | None) -> Iterator[_Crowd]:
     """Estimate the bound of each port worth a look, as far as the work goes."""
     work = MOST_WORK
-    for node in representatives(network):
-        port = _port(network, side, node)
-        if port is None:
+    for nodes in side.together(network):
+        port = _port(network, side, nodes)
+        if port is None or (pieces is not None and len(nodes) > 1):
             continue
         rooms, rows = Estimates(port.gates), sum(len(times) for times in port.times)
         for chosen in _choices(network, port):
-            work -= rows * len(chosen) if pieces is None else len(chosen) * pieces.known.size
+            count = int(chosen.sum(axis=1).max())
+            work -= rows * count if pieces is None else count * pieces.known.size
             if work < 0:
                 return
-            need = sum(float(port.amount[i]) for i in chosen)
+            need = float(port.need(chosen))
             if pieces is not None:
                 moved = list(_moves(port, pieces, chosen, inward=side.inward))
                 moments = np.concatenate([moment for moment, _ in moved])
@@ -206,44 +235,62 @@ def _crowds(network: Network, side: Side, pieces: Pieces | None) -> Iterator[_Cr
                 yield _Crowd(rooms.least_time(*windows, need), port, chosen)
 
 
-def _port(network: Network, side: Side, node: int) -> _Port | None:
-    """Collect who must get through the port of a GPU, and when; None where nobody must."""
-    partners = _partners(network, node, inward=side.inward)
-    links = np.flatnonzero(side.near == node)
-    if not partners or not len(links):
+def _port(network: Network, side: Side, nodes: list[int]) -> _Port | None:
+    """Collect who must get through the port of some GPUs, and when; None where nobody must."""
+    partners = [_partners(network, node, inward=side.inward) for node in nodes]
+    links = np.flatnonzero(np.isin(side.near, nodes))
+    if not any(partners) or not len(links):
         return None
-    others = np.array(sorted(partners))
-    ready = np.array([partners[other].ready for other in others.tolist()])
-    gates, ends = network.gates(links), np.unique(side.far[links])
-    # Ways that pass nothing but switches before the far end of an input.
-    passing = network.problem.topology.is_switch[side.near]
-    leads = least_ways(side, network.onward, ends, passing)
-    lead = dict(zip(ends.tolist(), leads, strict=True))
-    places = {end: side.places(node, end, row) for end, row in lead.items()}
-    used = np.unique(np.concatenate(list(places.values())))
-    ways = np.full(network.distance.shape, FAR)
-    ways[used] = _without(network, side, node, used)
+    others = np.array(sorted(set().union(*partners)))
+    ready = np.array([[p[o].ready if o in p else FAR for o in others.tolist()] for p in partners])
+    entrances = [_Entrances(network, side, node) for node in nodes]
+    number = {node: i for i, node in enumerate(nodes)}
     is_joined = network.problem.switch is SwitchMode.HYPER_EDGE
-    fed, times, around, nearest = [], [], [], []
-    for gate in gates:
-        if not any(len(places[end]) for end in side.far[gate.links].tolist()):
-            continue
-        rows, nears = [], []
-        for link, end in zip(gate.links.tolist(), side.far[gate.links].tolist(), strict=True):
-            group = places[end]
+    port = _Port(nodes, [], [], [], [], [], [], others, [])
+    for gate in network.gates(links):
+        rows, owner, nears, begins = list[IntArray](), list[int](), list[int](), list[int]()
+        for link in gate.links.tolist():
+            whose, end = number[int(side.near[link])], int(side.far[link])
+            group, lead, ways = entrances[whose].of(end)
             # The ports of a hyper-edge are held together from the start.
-            before = 0 if is_joined and side.inward else lead[end][group][:, None]
+            before = 0 if is_joined and side.inward else lead[:, None]
             after = 0 if side.inward else network.step[link]
-            rows.append(ways[np.ix_(group, others)] + before + after)
-            nears.append(int(lead[end][group].min(initial=FAR) + after))
-        reached = np.concatenate(rows) + (ready if side.inward else 0)
-        fed.append(gate)
-        times.append(np.minimum(reached, FAR))
-        around.append(int(network.crossing[gate.links].min() if side.inward else ready.min()))
-        nearest.append(min(nears))
-    amount = [partners[other].amount for other in others.tolist()]
-    away = [side.far[gate.links] for gate in fed]
-    return _Port(node, fed, times, around, nearest, away, others, amount) if fed else None
+            wanted = np.where(ready[whose] < FAR, ready[whose] if side.inward else 0, FAR)
+            rows.append(np.minimum(ways[:, others] + before + after + wanted, FAR))
+            owner += [whose] * len(group)
+            nears.append(int(lead.min(initial=FAR) + after))
+            begins.append(int(ready[whose].min()))
+        if owner:
+            port.gates.append(gate)
+            port.times.append(np.concatenate(rows))
+            port.owner.append(np.array(owner))
+            port.around.append(
+                int(network.crossing[gate.links].min()) if side.inward else min(begins)
+            )
+            port.lead.append(min(nears))
+            port.ends.append(side.far[gate.links])
+    nothing = _Partner(Fraction(0), 0)
+    amount = [[p.get(other, nothing).amount for other in others.tolist()] for p in partners]
+    return port._replace(amount=amount) if port.gates else None
+
+
+class _Entrances:
+    """Places that feed the links of a GPU's port, with ways that do not touch the GPU."""
+
+    def __init__(self, network: Network, side: Side, node: int) -> None:
+        ends = np.unique(side.far[side.near == node])
+        # Ways that pass nothing but switches before the far end of an input.
+        passing = network.problem.topology.is_switch[side.near]
+        leads = least_ways(side, network.onward, ends, passing)
+        self._lead = dict(zip(ends.tolist(), leads, strict=True))
+        self._places = {end: side.places(node, end, row) for end, row in self._lead.items()}
+        self._used = np.unique(np.concatenate([*self._places.values(), np.zeros(0, dtype=int)]))
+        self._ways = _without(network, side, node, self._used)
+
+    def of(self, end: int) -> tuple[IntArray, IntArray, IntArray]:
+        """Return the places that feed a link, the way from each to it, and the ways to each."""
+        places = self._places[end]
+        return places, self._lead[end][places], self._ways[np.searchsorted(self._used, places)]
 
 
 def _partners(network: Network, node: int, *, inward: bool) -> dict[int, _Partner]:
@@ -298,32 +345,42 @@ def least_ways(side: Side, step: IntArray, places: IntArray, allowed: Mask) -> I
     return np.minimum(ways, FAR)
 
 
-def _choices(network: Network, port: _Port) -> Iterator[IntArray]:
-    """Yield sets of the others to try: the far ones, single groups, and one of each group."""
-    soonest = np.min(
-        [times.min(axis=0) + around for times, around in zip(port.times, port.around, strict=True)],
-        axis=0,
-    )
-    everyone = np.arange(len(port.others))
-    moments = np.unique(soonest)
-    if len(moments) > MOST_THRESHOLDS:
-        moments = moments[np.linspace(0, len(moments) - 1, MOST_THRESHOLDS).astype(int)]
-    for moment in moments[::-1]:
-        yield everyone[soonest >= moment]
+def _choices(network: Network, port: _Port) -> Iterator[Mask]:
+    """Yield sets of the others to try: the far ones, single groups, and one of each group.
+
+    Far are those that come late, and those that come late but for the gate that has most to do.
+    """
+    each = np.full((len(port.gates), len(port.nodes), len(port.others)), FAR)
+    rows = zip(each, port.times, port.owner, port.around, strict=True)
+    for when, times, owner, around in rows:
+        np.minimum.at(when, owner, np.minimum(times + around, FAR))
+    soonest = each.min(axis=0)
+    amounts = np.array([[float(amount) for amount in row] for row in port.amount])
+    wanted, first = amounts > 0, each.argmin(axis=0)
+    rates = np.array([float(gate.rate) for gate in port.gates])
+    busiest = int((np.bincount(first.ravel(), amounts.ravel(), len(rates)) / rates).argmax())
+    for late in (soonest, np.delete(each, busiest, axis=0).min(axis=0, initial=FAR)):
+        moments = np.unique(late[wanted])
+        if len(moments) > MOST_THRESHOLDS:
+            moments = moments[np.linspace(0, len(moments) - 1, MOST_THRESHOLDS).astype(int)]
+        for moment in moments[::-1]:
+            yield wanted & (late >= moment)
     groups: dict[str | None, list[int]] = {}
-    for i in np.argsort(-soonest, kind="stable").tolist():
+    for i in np.argsort(-soonest.min(axis=0), kind="stable").tolist():
         group = network.problem.topology.nodes[port.others[i]].group
         groups.setdefault(group, []).append(i)
     if len(groups) > 1:
-        for members in list(groups.values())[:MOST_GROUPS]:
-            yield np.array(sorted(members))
-        yield np.array(sorted(members[0] for members in groups.values()))
+        firsts = [members[0] for members in groups.values()]
+        for members in [*list(groups.values())[:MOST_GROUPS], firsts]:
+            chosen = wanted & np.isin(np.arange(len(port.others)), members)
+            if chosen.any():
+                yield chosen
 
 
-def _windows(port: _Port, chosen: IntArray, *, inward: bool) -> _Windows:
+def _windows(port: _Port, chosen: Mask, *, inward: bool) -> _Windows:
     """Return what the k-th of the chosen leaves of each gate's time."""
-    least = [np.sort(times[:, chosen], axis=1).min(axis=0) for times in port.times]
-    gate = np.repeat(np.arange(len(port.gates)), len(chosen))
+    least = [port.least(gate, chosen) for gate in range(len(port.gates))]
+    gate = np.repeat(np.arange(len(port.gates)), len(least[0]))
     sums, around = np.concatenate(least), np.array(port.around)[gate]
     kept = sums < FAR
     heads, tails = (sums, around) if inward else (around, sums)
@@ -331,13 +388,13 @@ def _windows(port: _Port, chosen: IntArray, *, inward: bool) -> _Windows:
 
 
 def _moves(
-    port: _Port, pieces: Pieces, chosen: IntArray, *, inward: bool
+    port: _Port, pieces: Pieces, chosen: Mask, *, inward: bool
 ) -> Iterator[tuple[IntArray, FloatArray]]:
     """What each gate moves, from which moments on, where pieces pay an overhead."""
-    rows = zip(port.gates, port.times, port.around, port.lead, port.ends, strict=True)
-    for gate, times, around, lead, ends in rows:
+    rows = zip(port.gates, port.around, port.lead, port.ends, strict=True)
+    for number, (gate, around, lead, ends) in enumerate(rows):
         wait = int(pieces.lead[ends].min())
-        least = np.sort(times[:, chosen], axis=1).min(axis=0)
+        least = port.least(number, chosen)
         # The gate's own overhead lies in what it moves.
         own = int(pieces.overhead[gate.links].max())
         if inward:
@@ -351,7 +408,7 @@ def _moves(
 def _evaluate(network: Network, crowd: _Crowd, *, inward: bool) -> Bound:
     """Evaluate a coverage bound exactly."""
     port, chosen = crowd.port, crowd.chosen
-    need = sum((port.amount[i] for i in chosen), Fraction(0))
+    need = port.need(chosen)
     sentence = _sentence(network, crowd, inward=inward)
     if crowd.pieces is not None:
         value = least_time(_piece_changes(crowd, inward=inward), need)
@@ -380,19 +437,22 @@ def _sentence(network: Network, crowd: _Crowd, *, inward: bool) -> str:
     """Say how much must pass the port, and until when how few contributions share a byte."""
     port, chosen = crowd.port, crowd.chosen
     windows = _windows(port, chosen, inward=inward)
-    name = network.problem.topology.nodes[port.node].name
+    names = [network.problem.topology.nodes[node].name for node in port.nodes]
+    name = " and ".join(names)
     rate = format_bandwidth(round(float(sum(gate.rate for gate in port.gates)) * 1e12))
-    need = format_size(round(sum((port.amount[i] for i in chosen), Fraction(0))))
-    who = f"{len(chosen)} GPUs" if len(chosen) > 1 else "one GPU"
+    need = format_size(round(port.need(chosen)))
+    count = int(chosen.any(axis=0).sum())
+    who = f"{count} GPUs" if count > 1 else "one GPU"
     few, moment = _first_share(windows)
+    most = int(chosen.sum(axis=1).max())
     many, then = "one" if few == 1 else str(few), display_time(moment / 1e12)
     if inward:
         text = f"{need} of contributions from {who} must enter {name} at {rate}"
-        if few == len(chosen):
+        if few == most:
             return f"{text}, and nothing arrives there before {then}"
         return f"{text}; before {then} nothing that arrives there can be a sum of more than {many}"
     text = f"{need} of contributions for {who} must leave {name} at {rate}"
-    if few == len(chosen):
+    if few == most:
         return f"{text}, and nothing that leaves less than {then} before the end is of use"
     return f"{text}; what leaves less than {then} before the end serves no more than {many}"
 
