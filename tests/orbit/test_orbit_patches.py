@@ -114,6 +114,19 @@ def test_plans_are_mended_on_presets(spec, collective):
         assert result.bound.physical_ps <= result.schedule.finish_ps
 
 
+def test_a_weak_gpu_gets_sums_while_it_sends_its_contributions():
+    """What comes to it and what it sends overlap: the halves one after the other take far longer."""
+    fabric = parse_fabric("dgx-h100:chassis=6")
+    damage = Damage.of(fabric, down=["c1/gpu2:c1/nvswitch"])
+    ends = {}
+    for collective in ("reducescatter", "allgather", "allreduce"):
+        plan = solve_orbit(fabric, collective, size="1GB", chunks=4).schedule
+        result = mend_orbit(plan, damage)
+        assert is_correct_when_listed(result.schedule)
+        ends[collective] = result.schedule.finish_ps
+    assert ends["allreduce"] < 0.7 * (ends["reducescatter"] + ends["allgather"])
+
+
 def test_the_load_is_that_of_the_busiest_link_of_each_orbit():
     """Removed images and added sends count where they are."""
     fabric = parse_fabric("dgx-h100:chassis=3")

@@ -13,6 +13,7 @@ from teccl.demand import Collective
 from teccl.errors import MethodError
 from teccl.orbit.damage import Damage
 from teccl.orbit.patched import ADDED_DTYPE, REMOVED_DTYPE, PatchedSchedule, Rows, lengths
+from teccl.orbit.plan.overlapping import MendedHalf, one_after_the_other, overlapped
 from teccl.orbit.plan.patching import Calendars, Network, Removed, grafted, rerouted
 from teccl.orbit.plan.removing import removed_images, transfers_of
 from teccl.orbit.plan.reversal import mirrored, transposed, turned_back, turned_links
@@ -76,7 +77,7 @@ def _mend_backwards(
 
 
 def _mend_halves(schedule: OrbitSchedule, damage: Damage) -> tuple[OrbitSends, Rows, Rows]:
-    """Mend a ReduceScatter and the AllGather that follows it."""
+    """Mend a ReduceScatter and an AllGather, one after the other or overlapping."""
     sends, is_sum = schedule.sends, schedule.sends["reduce"]
     turn = int(schedule.arrival_ps[is_sum].max(initial=0))
     if (sends["start_ps"][~is_sum] < turn).any():
@@ -85,19 +86,20 @@ def _mend_halves(schedule: OrbitSchedule, damage: Damage) -> tuple[OrbitSends, R
         replace(schedule.problem, collective=each)
         for each in (Collective.REDUCESCATTER, Collective.ALLGATHER)
     ]
-    base, removed, added = _mend_backwards(halves[0], sends[is_sum], damage)
-    copies = sends[~is_sum].copy()
+    plan, copies = sends[is_sum].copy(), sends[~is_sum].copy()
     copies["start_ps"] -= turn
-    removed_later, later = _mend(halves[1], copies, damage)
-    begin = _finish(halves[0], damage, base, added)
-    copies["start_ps"] += begin
-    later["start_ps"] += begin
-    later["transfer"] += added["transfer"].max(initial=-1) + 1
-    return (
-        np.concatenate([base, copies]),
-        np.concatenate([removed, removed_later]),
-        np.concatenate([added, later]),
+    base, gone, sums = _mend_backwards(halves[0], plan, damage)
+    delay = int(base["start_ps"].max()) - int(plan["start_ps"].max())
+    gone_later, later = _mend(halves[1], copies, damage)
+    begin = _finish(halves[0], damage, base, sums)
+    first = MendedHalf(problem=halves[0], sends=plan, removed=gone, added=sums, delay=delay)
+    second = MendedHalf(
+        problem=halves[1], sends=copies, removed=gone_later, added=later, delay=begin
     )
+    both = [one_after_the_other(first, second)]
+    if len(gone) and len(gone_later):
+        both.append(overlapped(first, second, damage))
+    return min(both, key=lambda made: _finish(schedule.problem, damage, made[0], made[2]))
 
 
 def _mend(problem: FabricProblem, sends: OrbitSends, damage: Damage) -> tuple[Rows, Rows]:
