@@ -20,6 +20,7 @@ print(code, *(name for name in {names!r} if name in sys.modules))
 HEAVY = (
     *("teccl.orbit.solving", "teccl.orbit.judge", "teccl.cli.sweep", "numpy.f2py", "numpy.testing"),
     *("scipy.linalg", "scipy.optimize", "matplotlib", "asyncio", "torch", "mpi4py", "ortools"),
+    *("numba.typed.typedlist", "numba.np.random.legacy"),
 )
 
 
@@ -41,6 +42,18 @@ def test_graphs_alone_leave_the_rest_of_scipy_to_others() -> None:
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["2.0", "scipy.sparse.linalg._interface", "numpy.testing"]
+
+
+def test_kernels_that_are_not_in_the_cache_are_compiled() -> None:
+    """What loads little of numba compiles like all of it, beside kernels from the cache."""
+    text = (
+        "from teccl.cli.startup import load_numba_alone; load_numba_alone(); load_numba_alone();"
+        "import teccl; result = teccl.solve('ring:gpus=3', 'allgather', size='3KB');"
+        "import numba, numpy; add = numba.njit(lambda a: sorted([a.sum(), a.max()]));"
+        "print(result.verified, add(numpy.array([2, 3])))"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "[3,", "5]"]
 
 
 def test_one_command_is_built_without_the_others() -> None:

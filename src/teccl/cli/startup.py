@@ -2,6 +2,8 @@
 
 import gc
 import sys
+from collections.abc import Callable
+from functools import partial, wraps
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -52,6 +54,14 @@ def load_highs_alone() -> None:
 
 
 def load_numba_alone() -> None:
+    """Load numba such that kernels come out of its cache without all that compiles others."""
+    _load_numba_without_blas()
+    cache: Any = import_module("numba.core.caching").Cache
+    if not hasattr(cache.load_overload, "__wrapped__"):
+        cache.load_overload = _sparing(cache.load_overload)
+
+
+def _load_numba_without_blas() -> None:
     """Load numba without the BLAS that it looks for.
 
     The search imports scipy.linalg, which takes longer than most solutions. No kernel here needs
@@ -65,3 +75,23 @@ def load_numba_alone() -> None:
         import_module("numba.np.arraymath")
     finally:
         del modules[_BLAS]
+
+
+def _sparing(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Return how numba loads a kernel, without making ready for all that can be compiled.
+
+    That takes longer than the kernel, whose machine code needs the management of memory only. Where
+    a kernel is not in the cache, the compiler makes itself ready.
+    """
+    memory = import_module("numba.core.runtime.nrt").rtsys
+
+    @wraps(load)
+    def load_only(cache: Any, signature: Any, context: Any) -> Any:
+        # numba holds the compiler's lock here: no other thread sees the context like this.
+        context.refresh = partial(memory.initialize, context)
+        try:
+            return load(cache, signature, context)
+        finally:
+            del context.refresh
+
+    return load_only
