@@ -56,6 +56,28 @@ def test_kernels_that_are_not_in_the_cache_are_compiled() -> None:
     assert done.stdout.split() == ["True", "[3,", "5]"]
 
 
+def test_an_interrupt_that_python_cannot_raise_comes_again() -> None:
+    """Ctrl-C while an object is taken apart ends what comes after; others are told as ever."""
+    text = (
+        "import time\n"
+        "from teccl.cli.startup import keep_interrupts\n"
+        "class Dying:\n"
+        "    def __init__(self, problem): self.problem = problem\n"
+        "    def __del__(self): raise self.problem\n"
+        "keep_interrupts()\n"
+        "Dying(OSError('told'))\n"
+        "try:\n"
+        "    Dying(KeyboardInterrupt())\n"
+        "    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('heard')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout == "heard\n"
+    assert "told" in done.stderr
+    assert "KeyboardInterrupt" not in done.stderr
+
+
 def test_one_command_is_built_without_the_others() -> None:
     """A line that begins with a command's name needs that command only; the help needs all."""
     alone = typer.main.get_command(build_app("solve"))

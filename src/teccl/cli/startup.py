@@ -1,7 +1,9 @@
-"""A quick start for commands, which own their process and may spare it what libraries must not."""
+"""The start of commands, which own their process and may spare it what libraries must not."""
 
 import gc
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from functools import partial, wraps
 from importlib import import_module
@@ -11,6 +13,8 @@ from typing import Any
 # New objects after which a command looks for garbage. Libraries that load make hundreds of
 # thousands of objects and no garbage, and looking often takes a fifth of the start.
 _COLLECTED = 100_000
+# Seconds after which an interrupt that was lost comes again.
+_AGAIN_S = 0.02
 _BLAS = "scipy.linalg.cython_blas"
 _ALGEBRA = "scipy.sparse.linalg"
 
@@ -18,6 +22,26 @@ _ALGEBRA = "scipy.sparse.linalg"
 def collect_seldom() -> None:
     """Look for garbage seldom."""
     gc.set_threshold(_COLLECTED, *gc.get_threshold()[1:])
+
+
+def keep_interrupts() -> None:
+    """Let an interrupt come again that came where Python can raise nothing.
+
+    That is in calls which end the life of an object, of which loading modules makes many: Python
+    would print the exception and go on.
+    """
+    sys.unraisablehook = _report_lost
+
+
+def _report_lost(lost: "sys.UnraisableHookArgs") -> None:
+    if lost.exc_type is KeyboardInterrupt:
+        main = threading.main_thread().ident
+        # A signal to the thread itself also ends its waiting.
+        timer = threading.Timer(_AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))
+        timer.daemon = True
+        timer.start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def collect_no_more() -> None:
