@@ -55,10 +55,11 @@ def search(asked: argparse.Namespace, runner: Runner) -> dict[str, Any]:
         case = draw_case(asked.seed, index)
         record = runner.run(case)
         outcomes[record["outcome"]] += 1
-        if is_fault(record) and signature(record) not in found:
-            found[signature(record)] = record
+        if is_fault(record):
             print(f"{record['key']} {record['outcome']}: {record['detail']}", flush=True)
-            _keep(case, record, asked, runner)
+            if signature(record) not in found:
+                found[signature(record)] = record
+                _keep(case, record, asked, runner)
         index += 1
     counts = ", ".join(f"{count} {name}" for name, count in outcomes.most_common())
     print(f"seed {asked.seed}, cases {asked.first} to {index - 1}: {counts}")

@@ -17,6 +17,9 @@ Record = dict[str, Any]
 
 # Seconds for start-up, and for kernels that are compiled once.
 _START_S = 120.0
+# Limits after which a case hangs that takes hardly any processor time: on a machine that does much
+# else, a case has the twentieth part of it.
+_STANDSTILL = 20
 _FAULTS = ("error", "wrong", "hang", "crash")
 
 
@@ -85,7 +88,7 @@ class Runner:
             selector.register(child.stdout, selectors.EVENT_READ)
             while not selector.select(timeout=0.5):
                 waited, busy = monotonic() - begin, _processor_s(child.pid) - used
-                if waited > limit_s and (busy > limit_s or waited > 4 * limit_s):
+                if waited > limit_s and (busy > limit_s or waited > _STANDSTILL * limit_s):
                     return None
         return child.stdout.readline()
 

@@ -147,6 +147,12 @@ class TimeGrid:
         steps = topology.rate_steps(topology.links[link])
         return next(rate for start, rate in reversed(steps) if start <= now)
 
+    def first_epochs(self, link: int) -> list[int]:
+        """Return the epochs from which on a link has another rate at their start, 0 among them."""
+        topology = self.problem.topology
+        steps = topology.rate_steps(topology.links[link])
+        return sorted({math.ceil(start / self.epoch) for start, _ in steps})
+
     def kappa_at(self, link: int, epoch: int) -> int:
         """Kappa of a link for a send in a given epoch, profiles included."""
         overhead = self.problem.topology.links[link].overhead

@@ -56,6 +56,16 @@ def test_a_sample_has_no_faults(index: int) -> None:
     assert not is_fault(record), record
 
 
+def test_what_was_found_stays_mended() -> None:
+    """A tenant that wants nothing, and epochs that are short beside latencies and slow links."""
+    with Runner() as runner:
+        for index in (93, 626, 717, 791):
+            case = draw_case(32, index)
+            case["keywords"]["time_limit"] = 2
+            record = runner.run(case)
+            assert not is_fault(record), record
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_many_cases_have_no_faults(seed: int) -> None:

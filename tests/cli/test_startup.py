@@ -20,6 +20,7 @@ print(code, *(name for name in {names!r} if name in sys.modules))
 HEAVY = (
     *("teccl.orbit.solving", "teccl.orbit.judge", "teccl.cli.sweep", "numpy.f2py", "numpy.testing"),
     *("scipy.linalg", "scipy.optimize", "matplotlib", "asyncio", "torch", "mpi4py", "ortools"),
+    *("numba.typed.typedlist", "numba.np.random.legacy"),
 )
 
 
@@ -41,6 +42,40 @@ def test_graphs_alone_leave_the_rest_of_scipy_to_others() -> None:
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["2.0", "scipy.sparse.linalg._interface", "numpy.testing"]
+
+
+def test_kernels_that_are_not_in_the_cache_are_compiled() -> None:
+    """What loads little of numba compiles like all of it, beside kernels from the cache."""
+    text = (
+        "from teccl.cli.startup import load_numba_alone; load_numba_alone(); load_numba_alone();"
+        "import teccl; result = teccl.solve('ring:gpus=3', 'allgather', size='3KB');"
+        "import numba, numpy; add = numba.njit(lambda a: sorted([a.sum(), a.max()]));"
+        "print(result.verified, add(numpy.array([2, 3])))"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["True", "[3,", "5]"]
+
+
+def test_an_interrupt_that_python_cannot_raise_comes_again() -> None:
+    """Ctrl-C while an object is taken apart ends what comes after; others are told as ever."""
+    text = (
+        "import time\n"
+        "from teccl.cli.startup import keep_interrupts\n"
+        "class Dying:\n"
+        "    def __init__(self, problem): self.problem = problem\n"
+        "    def __del__(self): raise self.problem\n"
+        "keep_interrupts()\n"
+        "Dying(OSError('told'))\n"
+        "try:\n"
+        "    Dying(KeyboardInterrupt())\n"
+        "    time.sleep(60)\n"
+        "except KeyboardInterrupt:\n"
+        "    print('heard')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout == "heard\n"
+    assert "told" in done.stderr
+    assert "KeyboardInterrupt" not in done.stderr
 
 
 def test_one_command_is_built_without_the_others() -> None:

@@ -37,6 +37,21 @@ def test_plans_of_tenants_are_correct_together(pair: tuple[str, str]) -> None:
         assert not verify(realise(instance, plan, method="construct"))
 
 
+@pytest.mark.parametrize("idle", [0, 1, 2])
+def test_a_tenant_that_wants_nothing_from_others_is_left_out(idle: int) -> None:
+    """What a GPU sends to itself makes no chunks; the other tenants are planned apart still."""
+    left, right = together("allgather", "broadcast").tenants
+    matrix = ((Fraction(9), Fraction(0)), (Fraction(0), Fraction(0)))
+    own = Tenant(name="own", collective=Collective.ALLTOALLV, matrix=matrix, ranks=(0, 1))
+    tenants = [left, right]
+    tenants.insert(idle, own)
+    instance = make_instance("dgx1", Demand(tenants=tuple(tenants)), num_chunks=2)
+    plans = list(apart_plans(instance, Goal(target=1, allowance=1)))
+    assert plans
+    for plan in plans:
+        assert not verify(realise(instance, plan, method="construct"))
+
+
 @pytest.mark.parametrize("number", [0, 1])
 def test_a_tenant_alone_has_the_same_chunks(number: int) -> None:
     """Sizes, sources and destinations of a tenant's chunks are those that it has in company."""
@@ -69,3 +84,14 @@ def test_a_weight_of_ten_changes_the_order() -> None:
         finishes.append(dict(result.tenants))
     assert finishes[0]["left"] < finishes[0]["right"]
     assert finishes[1]["left"] > finishes[1]["right"]
+
+
+def test_a_search_serves_tenants_beside_one_that_wants_nothing() -> None:
+    """The one that has all it wants takes no time, alone and in company."""
+    matrix = ((Fraction(9), Fraction(0)), (Fraction(0), Fraction(0)))
+    own = Tenant(name="own", collective=Collective.ALLTOALLV, matrix=matrix, ranks=(0, 1))
+    other = Tenant(name="other", collective=Collective.ALLGATHER, size=Fraction(8000))
+    result = solve("ring:gpus=4", demand=Demand(tenants=(own, other)))
+    assert not verify(result.schedule)
+    assert result.to_dict()["tenants"][0]["finish_time_s"] == 0
+    assert result.tenant_bound_ps[0] == 0 < result.tenant_bound_ps[1]

@@ -113,25 +113,36 @@ def _alone(evidence: Evidence) -> list[Bound]:
     """Return the best bound of each of several tenants by itself: company makes none faster."""
     if not evidence.network.fluid or not evidence.narrow:
         return []
-    tenants, bounds = evidence.problem.demand.tenants, _each_alone(evidence.problem)
     return [
-        replace(best, certificate=f"{tenant.name} alone: {best.certificate}")
-        for tenant, best in zip(tenants, bounds, strict=False)
+        replace(best, certificate=f"{name} alone: {best.certificate}")
+        for name, best in _each_alone(evidence.problem)
+        if best is not None
     ]
 
 
-def _each_alone(problem: Problem) -> list[Bound]:
-    """Return the best bound of each of several tenants, none where they are too many."""
+def _each_alone(problem: Problem) -> list[tuple[str, Bound | None]]:
+    """Return the best bound of each of several tenants, none at all where they are too many.
+
+    A tenant that wants nothing from others has None.
+    """
     tenants = problem.demand.tenants
+    if not 1 < len(tenants) <= MOST_ALONE:
+        return []
+    served = set(problem.chunks.tenant.tolist())
     return [
-        all_bounds(replace(problem, demand=Demand(tenants=(tenant,))), most_cuts=MOST_CUTS)[0]
-        for tenant in (tenants if 1 < len(tenants) <= MOST_ALONE else ())
+        (tenant.name, _bound_alone(problem, tenant) if number in served else None)
+        for number, tenant in enumerate(tenants)
     ]
+
+
+def _bound_alone(problem: Problem, tenant: Tenant) -> Bound:
+    part = replace(problem, demand=Demand(tenants=(tenant,)))
+    return all_bounds(part, most_cuts=MOST_CUTS)[0]
 
 
 def tenant_bounds(problem: Problem) -> tuple[int, ...]:
     """Return picoseconds that each of several tenants takes at least, even without the others."""
-    return tuple(bound.value for bound in _each_alone(problem))
+    return tuple(0 if bound is None else bound.value for _, bound in _each_alone(problem))
 
 
 def summarise(

@@ -23,9 +23,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if argv is None:
-        from teccl.cli.startup import collect_seldom
+        from teccl.cli.startup import collect_seldom, keep_interrupts
 
         collect_seldom()
+        keep_interrupts()
     try:
         from teccl.cli.app import run
 

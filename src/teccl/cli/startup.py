@@ -1,7 +1,11 @@
-"""A quick start for commands, which own their process and may spare it what libraries must not."""
+"""The start of commands, which own their process and may spare it what libraries must not."""
 
 import gc
+import signal
 import sys
+import threading
+from collections.abc import Callable
+from functools import partial, wraps
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -9,6 +13,8 @@ from typing import Any
 # New objects after which a command looks for garbage. Libraries that load make hundreds of
 # thousands of objects and no garbage, and looking often takes a fifth of the start.
 _COLLECTED = 100_000
+# Seconds after which an interrupt that was lost comes again.
+_AGAIN_S = 0.02
 _BLAS = "scipy.linalg.cython_blas"
 _ALGEBRA = "scipy.sparse.linalg"
 
@@ -16,6 +22,26 @@ _ALGEBRA = "scipy.sparse.linalg"
 def collect_seldom() -> None:
     """Look for garbage seldom."""
     gc.set_threshold(_COLLECTED, *gc.get_threshold()[1:])
+
+
+def keep_interrupts() -> None:
+    """Let an interrupt come again that came where Python can raise nothing.
+
+    That is in calls which end the life of an object, of which loading modules makes many: Python
+    would print the exception and go on.
+    """
+    sys.unraisablehook = _report_lost
+
+
+def _report_lost(lost: "sys.UnraisableHookArgs") -> None:
+    if lost.exc_type is KeyboardInterrupt:
+        main = threading.main_thread().ident
+        # A signal to the thread itself also ends its waiting.
+        timer = threading.Timer(_AGAIN_S, signal.pthread_kill, (main, signal.SIGINT))
+        timer.daemon = True
+        timer.start()
+    else:
+        sys.__unraisablehook__(lost)
 
 
 def collect_no_more() -> None:
@@ -52,6 +78,14 @@ def load_highs_alone() -> None:
 
 
 def load_numba_alone() -> None:
+    """Load numba such that kernels come out of its cache without all that compiles others."""
+    _load_numba_without_blas()
+    cache: Any = import_module("numba.core.caching").Cache
+    if not hasattr(cache.load_overload, "__wrapped__"):
+        cache.load_overload = _sparing(cache.load_overload)
+
+
+def _load_numba_without_blas() -> None:
     """Load numba without the BLAS that it looks for.
 
     The search imports scipy.linalg, which takes longer than most solutions. No kernel here needs
@@ -65,3 +99,23 @@ def load_numba_alone() -> None:
         import_module("numba.np.arraymath")
     finally:
         del modules[_BLAS]
+
+
+def _sparing(load: Callable[..., Any]) -> Callable[..., Any]:
+    """Return how numba loads a kernel, without making ready for all that can be compiled.
+
+    That takes longer than the kernel, whose machine code needs the management of memory only. Where
+    a kernel is not in the cache, the compiler makes itself ready.
+    """
+    memory = import_module("numba.core.runtime.nrt").rtsys
+
+    @wraps(load)
+    def load_only(cache: Any, signature: Any, context: Any) -> Any:
+        # numba holds the compiler's lock here: no other thread sees the context like this.
+        context.refresh = partial(memory.initialize, context)
+        try:
+            return load(cache, signature, context)
+        finally:
+            del context.refresh
+
+    return load_only

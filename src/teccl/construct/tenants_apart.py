@@ -28,7 +28,12 @@ def shares_fabric(instance: Instance) -> bool:
     problem = instance.problem
     is_timed = instance.grid is None and not problem.topology.has_profiles
     is_free = problem.buffer is None and problem.copy
-    return len(problem.demand.tenants) > 1 and is_timed and is_free
+    return len(_served(instance)) > 1 and is_timed and is_free
+
+
+def _served(instance: Instance) -> IntArray:
+    """Return the numbers of the tenants that want anything from others."""
+    return np.unique(instance.problem.chunks.tenant)
 
 
 def apart_work(instance: Instance) -> int:
@@ -38,9 +43,10 @@ def apart_work(instance: Instance) -> int:
 
 def apart_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield the tenants' own plans one after another, as early as links allow, and together."""
-    count = len(instance.problem.demand.tenants)
+    served = _served(instance)
+    count = len(served)
     plans: list[Plan] = []
-    for number in range(count):
+    for number in served.tolist():
         part = replace(goal, target=goal.target // count, allowance=goal.allowance // count)
         plan = best_plan(alone(instance, number), part, goal)
         if plan is None:
@@ -92,7 +98,8 @@ def _turns(instance: Instance, plans: Sequence[Plan]) -> Iterator[IntArray]:
     longest or the shortest first.
     """
     length = np.array([plan.finish for plan in plans], dtype=np.int64)
-    weight = [float(tenant.priority) for tenant in instance.problem.demand.tenants]
+    tenants = instance.problem.demand.tenants
+    weight = [float(tenants[number].priority) for number in _served(instance)]
     yield np.zeros_like(length)
     seen = set()
     for urgency in (length / weight, -length, length):
@@ -106,7 +113,7 @@ def _turns(instance: Instance, plans: Sequence[Plan]) -> Iterator[IntArray]:
 
 def _merged(instance: Instance, plans: Sequence[Plan], begin: IntArray) -> Plan:
     """Return the plans of all tenants as one, each begun at its time."""
-    first = np.searchsorted(instance.problem.chunks.tenant, np.arange(len(plans)))
+    first = np.searchsorted(instance.problem.chunks.tenant, _served(instance))
     before = np.cumsum([0, *(len(plan.rows) for plan in plans)])
     rows = np.concatenate([plan.rows for plan in plans])
     owner = np.repeat(np.arange(len(plans)), [len(plan.rows) for plan in plans])

@@ -13,6 +13,7 @@ import teccl
 from teccl import solvers
 from teccl.demand import Demand
 from teccl.errors import MethodError
+from teccl.models.astar.astar_greedy import greedy_flows
 from teccl.models.astar.astar_hints import greedy_trips, laid
 from teccl.models.astar.astar_round import AstarState, RoundOptions, build_round, look_ahead, window
 from teccl.models.milp.arcs import NEVER, arcs_of
@@ -22,6 +23,7 @@ from teccl.progress import CancelToken
 from teccl.result import Status
 from teccl.solvers import Solution, SolverStatus
 from teccl.synthesis.request import Solver
+from teccl.synthesis.stop import SearchStoppedError
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
 
@@ -356,3 +358,17 @@ def test_five_hundred_random_problems(record_property):
     record_property("gaps", f"{np.mean(gaps):.3f} mean, {np.max(gaps):.3f} worst of {len(gaps)}")
     assert len(gaps) >= 500
     assert np.mean(gaps) <= 0.15
+
+
+def test_laying_what_is_left_can_be_ended():
+    """Where epochs are short beside latencies, looking for ways takes long: a limit ends it."""
+    problem = Problem(topology=network(LINE), demand=chunks(((0,), (4,))))
+    found = []
+
+    def pause():
+        found.append(1)
+        raise SearchStoppedError(Status.TIME_LIMIT)
+
+    with pytest.raises(SearchStoppedError):
+        greedy_flows(arcs_on(problem, 40), state_of(problem), begin=0, length=40, pause=pause)
+    assert found == [1]

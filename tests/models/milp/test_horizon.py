@@ -6,8 +6,12 @@ import pytest
 from tests.models.exactly import MICROSECOND, schedule_within
 from tests.verification.helpers import net, task, wants
 
+from teccl.demand import Demand
+from teccl.models.milp.arcs import arcs_of
 from teccl.models.milp.horizon import MAX_OPEN, Answer, Closing, coarse_horizon
+from teccl.problem import Problem
 from teccl.timegrid import TimeGrid
+from teccl.topology import Link, Node, Topology
 
 
 def close(closing: Closing, least: int, *, blind: frozenset[int] = frozenset()) -> list[int]:
@@ -93,3 +97,18 @@ def test_coarse_grids_may_fail():
     problem = task(net("a b", "a>b 1"), wants(((0,), (1,))))
     grid = TimeGrid(problem=problem, epoch=MICROSECOND)
     assert coarse_horizon(problem, grid, lower=1, is_feasible=lambda *_: False) is None
+
+
+@pytest.mark.parametrize("epoch", ["0.7us", "1us", "3us"])
+def test_rates_that_change_are_followed_in_every_epoch(epoch):
+    """Delays, spans and limits are those of the rate at the start of each epoch."""
+    profile = ((Fraction(2, 10**6), Fraction(10**9)), (Fraction(9, 10**6), Fraction(8 * 10**9)))
+    link = Link(src=0, dst=1, bandwidth=Fraction(2 * 10**9), profile=profile)
+    topology = Topology(name="pair", nodes=(Node(name="a"), Node(name="b")), links=(link,))
+    problem = Problem(topology=topology, demand=Demand.collective("broadcast", size="4KB"))
+    grid = TimeGrid.build(problem, epoch=epoch)
+    arcs = arcs_of(problem, grid, 16)
+    kappas = [grid.kappa_at(0, k) for k in range(16)]
+    assert arcs.delay[0].tolist() == kappas
+    assert arcs.limit[0].tolist() == [grid.capacity_at(0, k) for k in range(16)]
+    assert len(set(kappas)) > 1

@@ -7,6 +7,7 @@ that a solver brought nowhere: what it makes is right, not short.
 import heapq
 import itertools
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -47,7 +48,13 @@ class Label(NamedTuple):
 
 
 def greedy_flows(
-    arcs: Arcs, state: AstarState, *, begin: int, length: int, first_only: bool = False
+    arcs: Arcs,
+    state: AstarState,
+    *,
+    begin: int,
+    length: int,
+    pause: Callable[[], None],
+    first_only: bool = False,
 ) -> list[Flow]:
     """Deliver what is missing, always next what can arrive first.
 
@@ -57,6 +64,8 @@ def greedy_flows(
         Those of a window, with what its places have free.
     begin, length
         The window's first epoch, and epochs of it in which GPUs may start.
+    pause
+        Called before each look for a way; it may raise.
     first_only
         Whether one delivery is enough.
 
@@ -70,6 +79,7 @@ def greedy_flows(
     # Links fill up, so that what is missing arrives no earlier than when it was last looked at.
     queue = [(0, m) for m in np.flatnonzero(state.missing.any(axis=1)).tolist()]
     while queue:
+        pause()
         _, m = heapq.heappop(queue)
         label = laying.soonest(m)
         if label is None:

@@ -54,6 +54,8 @@ MAX_DOUBLINGS = 12
 # Triples of chunk, link and epoch that are stated in a second at most: a round that takes longer
 # than a time limit leaves is not begun.
 TRIPLES_PER_SECOND = 1_000_000
+# Time limits after which nobody waits for what completes a schedule.
+MOST_LIMITS = 1.5
 
 
 def solve_astar(search: Search) -> None:
@@ -286,7 +288,7 @@ class _Run:
                 flows = laid(plan, arcs, state, begin=begin, length=length)
                 found.append(_Completion(state=state.after(arcs, flows, begin), plan=plan))
             if not any(option.state.is_done for option in found):
-                flows = greedy_flows(arcs, state, begin=begin, length=length)
+                flows = greedy_flows(arcs, state, begin=begin, length=length, pause=self._pause)
                 found.append(_Completion(state=state.after(arcs, flows, begin), plan=[]))
             done = [option for option in found if option.state.is_done]
             if done:
@@ -333,7 +335,7 @@ class _Run:
             self.begin,
             length + self.ahead,
         )
-        flows = greedy_flows(arcs, self.state, begin=self.begin, length=length)
+        flows = greedy_flows(arcs, self.state, begin=self.begin, length=length, pause=self._pause)
         for _ in range(MAX_DOUBLINGS):
             if flows:
                 self.state = self.state.after(arcs, flows, self.begin)
@@ -342,12 +344,25 @@ class _Run:
             arcs = window(
                 self._wide_arcs(self.begin + length), self.state.flows, self.begin, length
             )
-            flows = greedy_flows(arcs, self.state, begin=self.begin, length=length, first_only=True)
+            flows = greedy_flows(
+                arcs,
+                self.state,
+                begin=self.begin,
+                length=length,
+                pause=self._pause,
+                first_only=True,
+            )
         raise SolverError("astar found no way on; use another --method")
 
     @property
     def _gap(self) -> float:
         return max(float(self.request.gap), ROUND_GAP)
+
+    def _pause(self) -> None:
+        """End what is not solved but still takes long."""
+        limit = self.request.time_limit_s
+        if limit is not None and self.search.elapsed_s > MOST_LIMITS * limit:
+            raise SearchStoppedError(Status.TIME_LIMIT)
 
     def _check_time(self, triples: int) -> None:
         """End where a round takes longer to state than the user's limit leaves."""

@@ -374,7 +374,9 @@ class _Listing:
         for e, link in enumerate(self.topology.links):
             if not link.profile:
                 continue
-            kappa = [self.grid.kappa_at(e, k) for k in range(self.horizon)]
-            delay[e] = np.array(kappa) + self.delta[e]
+            kappa = np.empty(self.horizon, dtype=np.int64)
+            for first in self.grid.first_epochs(e):
+                kappa[first:] = self.grid.kappa_at(e, first)
+                limit[e, first:] = self.grid.capacity_at(e, first)
+            delay[e] = kappa + self.delta[e]
             span[place == e] = kappa
-            limit[e] = [self.grid.capacity_at(e, k) for k in range(self.horizon)]

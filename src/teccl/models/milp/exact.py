@@ -47,8 +47,8 @@ MEMORY_SHARE = 0.7
 # Triples of chunk, link and epoch beyond which a model is refused at once.
 MAX_TRIPLES = 500_000_000
 SOLVER_FACTOR = 12
-# Columns, and triples that are counted for them, that are built and handed over in a second at
-# most: a model that takes longer than a time limit leaves is not begun.
+# Columns, and triples that are counted for them or entries of them, that are built and handed over
+# in a second at most: a model that takes longer than a time limit leaves is not begun.
 COLUMNS_PER_SECOND = 200_000
 TRIPLES_PER_SECOND = 5_000_000
 
@@ -278,6 +278,9 @@ class _Run:
         self._check_time(triples / TRIPLES_PER_SECOND)
         size = estimate_milp(task.inner, task.inner_grid, horizon, task.splits)
         self._check_time(size.columns / COLUMNS_PER_SECOND)
+        # A chunk on a slow link has an entry in each epoch in which it holds it.
+        held = np.minimum(task.inner_grid.kappa, horizon).mean()
+        self._check_time(size.columns * float(held) / TRIPLES_PER_SECOND)
         if size.num_bytes * SOLVER_FACTOR > MEMORY_SHARE * free_memory():
             need = size.num_bytes * SOLVER_FACTOR / 2**30
             raise MethodError(
