@@ -6,20 +6,18 @@ from fractions import Fraction
 from itertools import pairwise
 from operator import attrgetter
 
+import numpy as np
+
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance
 from teccl.construct.params import NEVER, PYTHON_UNITS
 from teccl.construct.plan import Plan
 from teccl.construct.recreate import exactly_timed
+from teccl.construct.tasks import tasks_of_plan
+from teccl.errors import MethodError
 from teccl.keywords import SwitchMode
 from teccl.timegrid import TimeGrid
 from teccl.units import PICOSECONDS
-
-
-def rates_change(instance: Instance) -> bool:
-    """Whether rates change in continuous time and chunks may wait until they are passed on."""
-    problem = instance.problem
-    return instance.grid is None and problem.topology.has_profiles and problem.buffer is None
 
 
 def at_mean_rates(instance: Instance, horizon_ps: int) -> Instance:
@@ -36,27 +34,77 @@ def at_mean_rates(instance: Instance, horizon_ps: int) -> Instance:
         links.append(replace(link, bandwidth=carried / end, profile=()))
     nodes = tuple(replace(node, reduce=False) for node in topology.nodes)
     still = replace(topology, links=tuple(links), nodes=nodes)
-    problem = replace(instance.problem, topology=still)
+    buffer = None if instance.problem.buffer is None else 0
+    problem = replace(instance.problem, topology=still, buffer=buffer)
     return Instance.build(problem, ways=instance.routes.ways())
+
+
+def may_change_rates(instance: Instance) -> bool:
+    """Whether plans for mean rates can be timed at the rates as they change.
+
+    Where buffers are limited, copies go on without a pause; sums would have to meet.
+    """
+    problem = instance.problem
+    is_timed = instance.grid is None and problem.topology.has_profiles
+    copies = problem.copy and not problem.chunks.reduce.any()
+    return is_timed and (problem.buffer is None or copies)
 
 
 def mean_rate_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield plans that suit the mean rates, timed at the rates as they change.
 
-    Some of what takes longer than the bound goes at later rates.
+    Some of what takes longer than the bound goes at later rates. Where buffers are limited, nothing
+    waits in GPUs at mean rates, and what follows without a pause is moved as one.
     """
     best = NEVER
     for horizon in (goal.target, 2 * goal.target):
         if not goal.is_worth(best, goal.spent):
             return
         part = replace(goal, allowance=(goal.allowance - goal.spent) // 2)
-        plan = best_plan(at_mean_rates(instance, max(1, horizon)), part, goal)
+        still = at_mean_rates(instance, max(1, horizon))
+        plan = best_plan(still, part, goal)
         if plan is None:
             return
         goal.begin(PYTHON_UNITS * len(plan.rows))
-        timed = exactly_timed(instance, replace(plan, exact=False, shifts=()))
+        plan = replace(plan, exact=False, shifts=())
+        if instance.problem.buffer is not None:
+            plan = unpaused(still, plan)
+        try:
+            timed = exactly_timed(instance, plan)
+        except MethodError:
+            # What follows without a pause would meet itself at other rates.
+            continue
         best = min(best, timed.finish)
         yield timed
+
+
+def unpaused(instance: Instance, plan: Plan) -> Plan:
+    """Return a plan of copies that never wait, with what follows from one send of a source as one.
+
+    Parameters
+    ----------
+    instance
+        The one that the plan's times are for.
+    plan
+        No GPU keeps what it passes on.
+    """
+    tasks = tasks_of_plan(instance, plan)
+    table, arrived = instance.problem.chunks, dict[tuple[int, int, int], int]()
+    path = np.arange(len(tasks))
+    for task in np.argsort(tasks.start, kind="stable").tolist():
+        chunk, start = int(tasks.chunk[task]), int(tasks.start[task])
+        if tasks.src[task] not in table.sources(chunk):
+            path[task] = arrived[chunk, int(tasks.src[task]), start]
+        outs = slice(tasks.out_start[task], tasks.out_start[task + 1])
+        for node, length in zip(tasks.out_node[outs], tasks.out_length[outs], strict=True):
+            arrived[chunk, int(node), start + int(length)] = int(path[task])
+    number = np.unique(plan.rows[:, 3], return_inverse=True)[1]
+    rows = plan.rows.copy()
+    order = np.lexsort((rows[:, 4], rows[:, 3], rows[:, 2], path[number]))
+    rows[:, 3] = number
+    rows, number = rows[order], number[order]
+    rows[:, 3] = np.cumsum(np.diff(number, prepend=number[:1]) != 0)
+    return replace(plan, rows=rows, path=np.unique(path[number], return_inverse=True)[1])
 
 
 def steady(instance: Instance, epoch: int) -> Instance:
