@@ -9,6 +9,7 @@ from tests.verification.helpers import US, net, rate, seconds, with_profile
 import teccl
 from teccl.construct.booking import Booking
 from teccl.construct.compositions import (
+    at_lasting_rates,
     at_mean_rates,
     mean_rate_plans,
     regime_plans,
@@ -91,6 +92,23 @@ def test_mean_rates_are_what_links_carry_by_then():
     still = at_mean_rates(Instance.build(problem), 20 * US).problem.topology
     assert [link.bandwidth for link in still.links] == [rate(4), rate(10)]
     assert not still.has_profiles
+
+
+def test_rates_that_last_are_no_higher_than_what_links_fall_to():
+    """One link falls from 10 to 2 GB/s after 5 us, the other rises, to 4 GB/s on the mean."""
+    topology = with_profile(net("a b", "a>b 10, b>a 2"), "a>b", (5, 2))
+    topology = with_profile(topology, "b>a", (15, 10))
+    problem = Problem(topology=topology, demand=Demand.collective("broadcast", size=1000))
+    still = at_lasting_rates(Instance.build(problem), 20 * US).problem.topology
+    assert [link.bandwidth for link in still.links] == [rate(2), rate(4)]
+
+
+def test_a_link_that_falls_late_is_not_what_the_end_waits_for():
+    """Plans at mean rates leave the end of a ring's AllReduce to a link at a fifth of its rate."""
+    topology = with_profile(Topology.parse("ring:gpus=4"), "gpu3>gpu0", (18, 10))
+    result = solve(topology, "allreduce", size="1900KB", effort="quick")
+    assert result.finish_time_s is not None
+    assert result.finish_time_s < 40e-6
 
 
 @pytest.mark.parametrize("collective", ["broadcast", "allgather", "reducescatter", "allreduce"])

@@ -1,6 +1,6 @@
 """Compositions: plans made of plans for simpler instances, by whatever constructs those best."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
@@ -19,21 +19,50 @@ from teccl.keywords import SwitchMode
 from teccl.timegrid import TimeGrid
 from teccl.units import PICOSECONDS
 
+# From a moment on a link has a rate.
+RateStep = tuple[Fraction, Fraction]
+
 
 def at_mean_rates(instance: Instance, horizon_ps: int) -> Instance:
-    """Return the instance with the mean rates up to a time, as if they never changed.
+    """Return the instance with the mean rates up to a time, as if they never changed."""
+    return _still(instance, Fraction(horizon_ps, PICOSECONDS), _mean)
+
+
+def at_lasting_rates(instance: Instance, horizon_ps: int) -> Instance:
+    """Return the instance with mean rates, of links that fall with those that they fall to.
+
+    What a link that falls carries before is more, but not what passes last.
+    """
+    return _still(instance, Fraction(horizon_ps, PICOSECONDS), _lasting)
+
+
+def _mean(steps: Sequence[RateStep], end: Fraction) -> Fraction:
+    moments = [min(start, end) for start, _ in steps] + [end]
+    pieces = zip(steps, pairwise(moments), strict=True)
+    return sum((rate * (b - a) for (_, rate), (a, b) in pieces), Fraction(0)) / end
+
+
+def _lasting(steps: Sequence[RateStep], end: Fraction) -> Fraction:
+    last = [rate for start, rate in steps if start < end][-1]
+    return min(last, _mean(steps, end))
+
+
+def _still(
+    instance: Instance,
+    end: Fraction,
+    rate_of: Callable[[Sequence[RateStep], Fraction], Fraction],
+) -> Instance:
+    """Return the instance with rates that do not change.
 
     Sums in switches are left out: what meets there could not be moved in time as one.
     """
-    topology, end = instance.problem.topology, Fraction(horizon_ps, PICOSECONDS)
-    links = []
-    for link in topology.links:
-        steps = topology.rate_steps(link)
-        moments = [min(start, end) for start, _ in steps] + [end]
-        carried = sum(r * (b - a) for (_, r), (a, b) in zip(steps, pairwise(moments), strict=True))
-        links.append(replace(link, bandwidth=carried / end, profile=()))
+    topology = instance.problem.topology
+    links = tuple(
+        replace(link, bandwidth=rate_of(topology.rate_steps(link), end), profile=())
+        for link in topology.links
+    )
     nodes = tuple(replace(node, reduce=False) for node in topology.nodes)
-    still = replace(topology, links=tuple(links), nodes=nodes)
+    still = replace(topology, links=links, nodes=nodes)
     buffer = None if instance.problem.buffer is None else 0
     problem = replace(instance.problem, topology=still, buffer=buffer)
     return Instance.build(problem, ways=instance.routes.ways())
@@ -51,17 +80,19 @@ def may_change_rates(instance: Instance) -> bool:
 
 
 def mean_rate_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
-    """Yield plans that suit the mean rates, timed at the rates as they change.
+    """Yield plans that suit mean rates, or those that last, timed at the rates as they change.
 
     Some of what takes longer than the bound goes at later rates. Where buffers are limited, nothing
-    waits in GPUs at mean rates, and what follows without a pause is moved as one.
+    waits in GPUs at such rates, and what follows without a pause is moved as one.
     """
-    best = NEVER
-    for horizon in (goal.target, 2 * goal.target):
-        if not goal.is_worth(best, goal.spent):
+    best, end = NEVER, max(1, goal.target)
+    variants = [(at_lasting_rates, end), (at_mean_rates, end), (at_mean_rates, 2 * end)]
+    for place, (rates, horizon) in enumerate(variants):
+        share = (goal.allowance - goal.spent) // (len(variants) - place)
+        if not goal.is_worth(best, share):
             return
-        part = replace(goal, allowance=(goal.allowance - goal.spent) // 2)
-        still = at_mean_rates(instance, max(1, horizon))
+        part = replace(goal, allowance=share)
+        still = rates(instance, horizon)
         plan = best_plan(still, part, goal)
         if plan is None:
             return
