@@ -43,6 +43,20 @@ def epochs(problem: Problem, epoch: str) -> int | None:
 
 
 @pytest.mark.parametrize(
+    ("name", "size"), [("reducescatter", "80KB"), ("allgather", "80KB"), ("allreduce", "20KB")]
+)
+def test_what_is_beside_a_link_that_falls_waits_or_takes_another_way(name, size):
+    """20 KB from one GPU to another: 10 KB directly, then 5 GB/s there and 100 GB/s over two hops.
+
+    10 + 5 (T - 0.7) + 100 (T - 1) = 20, whichever pair of GPUs it is.
+    """
+    for ends in ("gpu0>gpu1", "gpu2>gpu3", "gpu3>gpu1"):
+        topology = with_profile(Topology.parse("fully-connected:gpus=4"), ends, ("0.2", 5))
+        problem = collective(topology, name, size)
+        assert physical_us(problem) == Fraction(1_080_952, 10**6)
+
+
+@pytest.mark.parametrize(
     ("size", "epoch", "bound"), [("1GB", "1250us", 35), ("64KB", "0.08us", 76)]
 )
 def test_grid_bound_of_the_papers_rows(size, epoch, bound):

@@ -48,6 +48,42 @@ def test_grid_adds_epochs() -> None:
     assert "chunk_bound_s" not in found
 
 
+def test_bounds_of_a_schedule_leave_gaps(tmp_path: Path) -> None:
+    """Beside a schedule each bound says by which part of itself the schedule is above it."""
+    path = str(tmp_path / "ring.json")
+    assert run("solve", *RING, "--method", "ring", "--chunks", "1", "-o", path).code == 0
+    found = document("--schedule", path)
+    assert found["finish_time_s"] == 16.5e-6
+    gaps = {bound["scope"]: bound["gap"] for bound in reversed(found["bounds"])}
+    assert gaps == {"physical": pytest.approx(16.5 / 8 - 1), "chunks": pytest.approx(0.5)}
+    Draft202012Validator(json.loads(SCHEMA.read_text())).validate(found)
+    assert "106 %" in run("bound", "--schedule", path).out
+
+
+def test_epochs_have_no_gap_to_physical_time(tmp_path: Path) -> None:
+    """A schedule on a grid ends in physical time, which is not what epochs count."""
+    path = str(tmp_path / "grid.json")
+    assert run("solve", *RING, "--grid", "--effort", "quick", "-o", path).code == 0
+    bounds = document("--schedule", path)["bounds"]
+    assert {bound["scope"] for bound in bounds if "gap" in bound} == {"physical"}
+    assert {bound["scope"] for bound in bounds} == {"physical", "grid"}
+
+
+@pytest.mark.parametrize("arguments", [(), ("ring:gpus=4", "--schedule", "a.json")])
+def test_a_topology_or_a_schedule_is_given(arguments: tuple[str, ...]) -> None:
+    """A schedule has a topology of its own."""
+    outcome = run("bound", *arguments)
+    assert_refused(outcome)
+    assert "--schedule" in outcome.err
+
+
+def test_options_beside_a_schedule_are_refused() -> None:
+    """A schedule has its size, its options and its chunks."""
+    outcome = run("bound", "--schedule", "a.json", "--size", "1MB")
+    assert_refused(outcome)
+    assert "leave the other options out" in outcome.err
+
+
 @pytest.mark.parametrize("option", [("--epoch", "slowest"), ("--epoch-multiplier", "2")])
 def test_options_of_the_grid_imply_it(option: tuple[str, str]) -> None:
     """An epoch that is given asks for the grid."""

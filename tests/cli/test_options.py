@@ -114,6 +114,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--epoch": f"{BOUND} + --epoch 1us",
         "--epoch-multiplier": f"{BOUND} --grid + --epoch-multiplier 2",
         "--buffer": "tests/cli/test_bound.py --buffer",
+        "--schedule": "tests/cli/test_bound.py --schedule",
         "--no-copy": f"{BOUND} + --no-copy",
     },
     "import": {

@@ -7,7 +7,9 @@ import pytest
 from tests.verification.helpers import US, net, rate, seconds, with_profile
 
 import teccl
+from teccl.construct.booking import Booking
 from teccl.construct.compositions import (
+    at_lasting_rates,
     at_mean_rates,
     mean_rate_plans,
     regime_plans,
@@ -16,6 +18,7 @@ from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance
 from teccl.construct.realise import realise
 from teccl.demand import Demand
+from teccl.errors import MethodError
 from teccl.problem import Problem
 from teccl.replay import simulate
 from teccl.synthesis import solve
@@ -39,6 +42,20 @@ def changing_star(seed: int) -> Topology:
         for link in star.links
     )
     return replace(star, links=links)
+
+
+def changing_leaves(seed: int) -> Topology:
+    """Return GPUs below two leaves and two spines, with some links whose rates change once."""
+    draw = random.Random(seed)
+    names = "a-l, b-l, c-m, d-m, l-x 5 0.1, l-y 5 0.1, m-x 5 0.1, m-y 5 0.1"
+    fabric = net("a b c d | l m x y", names)
+    links = tuple(
+        replace(link, profile=((seconds(draw.randint(1, 20)), rate(draw.choice([1, 3, 8]))),))
+        if draw.random() < 0.4
+        else link
+        for link in fabric.links
+    )
+    return replace(fabric, links=links)
 
 
 @pytest.mark.parametrize(
@@ -77,6 +94,23 @@ def test_mean_rates_are_what_links_carry_by_then():
     assert not still.has_profiles
 
 
+def test_rates_that_last_are_no_higher_than_what_links_fall_to():
+    """One link falls from 10 to 2 GB/s after 5 us, the other rises, to 4 GB/s on the mean."""
+    topology = with_profile(net("a b", "a>b 10, b>a 2"), "a>b", (5, 2))
+    topology = with_profile(topology, "b>a", (15, 10))
+    problem = Problem(topology=topology, demand=Demand.collective("broadcast", size=1000))
+    still = at_lasting_rates(Instance.build(problem), 20 * US).problem.topology
+    assert [link.bandwidth for link in still.links] == [rate(2), rate(4)]
+
+
+def test_a_link_that_falls_late_is_not_what_the_end_waits_for():
+    """Plans at mean rates leave the end of a ring's AllReduce to a link at a fifth of its rate."""
+    topology = with_profile(Topology.parse("ring:gpus=4"), "gpu3>gpu0", (18, 10))
+    result = solve(topology, "allreduce", size="1900KB", effort="quick")
+    assert result.finish_time_s is not None
+    assert result.finish_time_s < 40e-6
+
+
 @pytest.mark.parametrize("collective", ["broadcast", "allgather", "reducescatter", "allreduce"])
 @pytest.mark.parametrize("seed", range(3))
 def test_plans_at_mean_rates_hold_at_rates_as_they_change(seed, collective):
@@ -89,3 +123,30 @@ def test_plans_at_mean_rates_hold_at_rates_as_they_change(seed, collective):
         schedule = realise(instance, plan, method="construct")
         assert not verify(schedule)
         assert simulate(schedule).finish_ps <= plan.finish
+
+
+@pytest.mark.parametrize("collective", ["broadcast", "allgather"])
+@pytest.mark.parametrize("buffer", [0, 2])
+@pytest.mark.parametrize("seed", range(4))
+def test_copies_never_wait_at_rates_as_they_change(seed, buffer, collective):
+    """Where buffers are limited, what follows without a pause is moved as one piece."""
+    demand = Demand.collective(collective, size="400KB")
+    problem = Problem(topology=changing_leaves(seed), demand=demand, num_chunks=4, buffer=buffer)
+    instance = Instance.build(problem)
+    plans = list(mean_rate_plans(instance, Goal(target=10 * US, allowance=100_000)))
+    assert plans
+    for plan in plans:
+        schedule = realise(instance, plan, method="construct")
+        assert not verify(schedule)
+        assert simulate(schedule).finish_ps <= plan.finish
+
+
+def test_legs_that_would_meet_themselves_are_refused():
+    """Two branches that come to one link at the same moment can have no times."""
+    topology = net("a b c d e | s t", "a>b, a>c, b>s, c>s, s>t, t>d, t>e")
+    demand = Demand.collective("broadcast", size=1000)
+    booking = Booking(Problem(topology=topology, demand=demand, buffer=0))
+    names = ("a>b", "a>c", "b>s", "s>t", "t>d", "c>s", "s>t", "t>e")
+    links = tuple(topology.find_links(name)[0] for name in names)
+    with pytest.raises(MethodError, match="twice at once"):
+        booking.carry_whole(0, links)

@@ -31,11 +31,14 @@ class BoundReport:
         The epochs that bounds of scope ``grid`` count, None off the grid.
     bounds
         Bounds by scope: for any chunking, for the problem's whole chunks, and on the grid.
+    finish_ps
+        When a schedule of the problem ends that bounds are set beside, None without one.
     """
 
     problem: Problem
     grid: TimeGrid | None
     bounds: dict[Scope, tuple[Bound, ...]]
+    finish_ps: int | None = None
 
     @property
     def physical_bound_s(self) -> float:
@@ -88,6 +91,20 @@ class BoundReport:
         assert self.grid is not None
         return float(bound.value * self.grid.epoch)
 
+    @property
+    def finish_time_s(self) -> float | None:
+        """Seconds that the schedule takes, where there is one."""
+        return None if self.finish_ps is None else self.finish_ps / PICOSECONDS
+
+    def gap(self, scope: Scope, bound: Bound) -> float | None:
+        """Return what a bound leaves of the schedule's time, as a part of the bound.
+
+        None without a schedule, and for epochs, in which no physical time is counted.
+        """
+        if self.finish_ps is None or scope is Scope.GRID or not bound.value:
+            return None
+        return self.finish_ps / bound.value - 1
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as JSON has it; keys without a value are left out."""
         figures = {
@@ -96,6 +113,7 @@ class BoundReport:
             "epoch_s": self.epoch_s,
             "bound_epochs": self.bound_epochs,
             "grid_bound_s": self.grid_bound_s,
+            "finish_time_s": self.finish_time_s,
             "certificate": self.certificate,
         }
         return {
@@ -115,6 +133,9 @@ class BoundReport:
         }
         if scope is Scope.GRID:
             entry["epochs"] = bound.value
+        gap = self.gap(scope, bound)
+        if gap is not None:
+            entry["gap"] = gap
         return {**entry, "certificate": bound.certificate}
 
 

@@ -130,7 +130,10 @@ def _cluster_name(topology: Topology, members: npt.NDArray[np.bool_]) -> str:
 
 
 def _speeds(network: Network) -> FloatArray:
-    """Bytes per picosecond of each link, on average for as long as ports take at their best."""
+    """Bytes per picosecond of each link, on average for as long as ports take at their best.
+
+    To this comes the longest way, since what avoids a link that falls is on its way for longer.
+    """
     topology = network.problem.topology
     best = np.array([float(rate) for rate in network.rate])
     if not topology.has_profiles:
@@ -139,7 +142,8 @@ def _speeds(network: Network) -> FloatArray:
     for amount, end in zip(_amounts(network), (topology.link_dst, topology.link_src), strict=True):
         port = np.bincount(end, best, minlength=topology.num_nodes)
         times += (amount[port > 0] / port[port > 0]).tolist()
-    until = 1 + int(max(times))
+    ways = network.distance[np.ix_(topology.gpus, topology.gpus)]
+    until = 1 + int(max(times)) + int(ways[ways < FAR].max(initial=0))
     return np.array([float(carried(steps, 0, until)) / until for steps in network.steps])
 
 

@@ -17,7 +17,8 @@ where a rate that changes over time is integrated from the head to T minus the t
 chunks the number of starts in each link's window is at least the number of chunks. Where transfers
 have an overhead, every block beyond one for each gate takes the room of one more overhead. The
 least T that satisfies it is a lower bound. J ranges over the chunks whose smallest head and tail
-are at least given thresholds, which contains Jackson's bound for one machine.
+are at least given thresholds, which contains Jackson's bound for one machine, and over those that
+are nearest to a slow gate.
 """
 
 from collections.abc import Iterator
@@ -73,7 +74,7 @@ def cut_estimate(network: Network, cut: Cut) -> Estimate | None:
     count = network.classes.count[load.classes]
     rooms, every = Estimates(gates), np.arange(len(gates))
     best: Estimate | None = None
-    for chosen in _thresholds(load):
+    for chosen in [*_thresholds(load), _beside_slowest(load, gates, amount)]:
         head, tail = load.head[chosen].min(axis=0), load.tail[chosen].min(axis=0)
         if network.fluid:
             extra = max(0, int(blocks[chosen].sum()) - len(gates)) * toll
@@ -125,6 +126,7 @@ def _gates(network: Network, cut: Cut) -> list[Gate]:
 def _load(network: Network, cut: Cut, gates: list[Gate]) -> _Load:
     """Collect the classes that must cross, with head and tail at each gate."""
     classes, width = network.classes, len(gates)
+    lowest = _lowest_rates(gates)
     outside = ~cut.inside
     count = classes.origin_sets.count(outside)
     some, every = count > 0, count == classes.origin_sets.size
@@ -147,7 +149,7 @@ def _load(network: Network, cut: Cut, gates: list[Gate]) -> _Load:
         )
         # Sources of a copy are alternatives; of a reduction each must arrive: take the worst.
         heads[0, o] = head.min(axis=0) if width else 0
-        heads[1, o] = head[head.min(axis=1).argmax()] if width else 0
+        heads[1, o] = head[_hardest(head, lowest)] if width else 0
     goals = _members(classes.goal[chosen], len(classes.goals))
     is_alone = classes.goal_sets.size[goals] == 1
     alone = goals[is_alone]
@@ -157,9 +159,19 @@ def _load(network: Network, cut: Cut, gates: list[Gate]) -> _Load:
     for g in goals[~is_alone]:
         nodes = classes.goals[g][cut.inside[classes.goals[g]]]
         tail = _gate_values(network, gates, nodes, np.zeros_like(nodes), heads=False)
-        tails[g] = tail[tail.min(axis=1).argmax()] if width else 0
+        tails[g] = tail[_hardest(tail, lowest)] if width else 0
     kind = classes.reduce[chosen].astype(np.int64)
     return _Load(chosen, heads[kind, classes.origin[chosen]], tails[classes.goal[chosen]])
+
+
+def _hardest(options: IntArray, lowest: npt.NDArray[np.float64]) -> int:
+    """Return which of some nodes is farthest from its nearest gate, of equal ones the slowest's."""
+    return int(np.lexsort((-lowest[options.argmin(axis=1)], options.min(axis=1)))[-1])
+
+
+def _lowest_rates(gates: list[Gate]) -> npt.NDArray[np.float64]:
+    """Return the least that each gate ever carries, in bytes per picosecond."""
+    return np.array([float(min(rate for _, rate in gate.steps)) for gate in gates])
 
 
 def _members(indices: IntArray, length: int) -> IntArray:
@@ -197,6 +209,19 @@ def _thresholds(load: _Load) -> Iterator[npt.NDArray[np.bool_]]:
             if chosen.any() and key not in seen:
                 seen.add(key)
                 yield chosen
+
+
+def _beside_slowest(
+    load: _Load, gates: list[Gate], amount: npt.NDArray[np.float64]
+) -> npt.NDArray[np.bool_]:
+    """Return what is nearest to the gate that has most to carry of such for its lowest rate.
+
+    All of it waits for that gate or goes a longer way, whatever others do.
+    """
+    nearest = (load.head + load.tail).argmin(axis=1)
+    carried = np.bincount(nearest, amount, minlength=len(gates))
+    chosen: npt.NDArray[np.bool_] = nearest == (carried / _lowest_rates(gates)).argmax()
+    return chosen
 
 
 def _spread(values: IntArray) -> IntArray:

@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Annotated
 
+from teccl.cli.errors import UsageError
 from teccl.cli.options import (
     BufferOption,
     CollectiveArgument,
@@ -25,6 +26,9 @@ from teccl.cli.options import (
     option,
 )
 
+# The topology is the schedule's own where one is given.
+OptionalTopology = Annotated[str | None, *TopologyArgument.__metadata__]
+
 if TYPE_CHECKING:
     from teccl.bounds.bound_report import BoundReport, Scope
 
@@ -33,7 +37,7 @@ MAX_ROWS = 12
 
 
 def bound(
-    topology: TopologyArgument,
+    topology: OptionalTopology = None,
     collective: CollectiveArgument = None,
     *,
     size: SizeOption = None,
@@ -54,6 +58,15 @@ def bound(
     without_link: WithoutLinkOption = None,
     degrade: DegradeOption = None,
     overhead: OverheadOption = None,
+    schedule: Annotated[
+        str | None,
+        option(
+            "--schedule",
+            "FILE",
+            "Demand",
+            "Bound what a schedule file solves, and show the gap that each bound leaves.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
@@ -61,13 +74,21 @@ def bound(
 
     Physical bounds hold for any chunking; with --chunks N there are also bounds for N whole pieces
     per block, with --grid bounds in epochs. The one that a schedule must meet to be optimal is
-    marked with a star.
+    marked with a star. With --schedule FILE bounds stand beside what the schedule takes.
     """
     given = given_keywords(locals())
     from teccl.cli.output import emit, emit_json
     from teccl.synthesis.bounding import bound as prove
+    from teccl.synthesis.bounding import bound_beside
 
-    found = prove(topology, collective, **given)
+    if (topology is None) == (schedule is None):
+        raise UsageError("give a topology, or a schedule with --schedule, which has its own")
+    if topology is not None:
+        found = prove(topology, collective, **given)
+    elif given:
+        raise UsageError("--schedule FILE has all of the problem; leave the other options out")
+    else:
+        found = bound_beside(str(schedule))
     if as_json:
         emit_json(found.to_dict())
     elif not quiet:
@@ -100,6 +121,8 @@ def _figures(found: "BoundReport") -> list[tuple[str, object]]:
         rows.append(
             ("grid bound", f"{display_time(found.grid_bound_s)} ({found.bound_epochs} epochs)")
         )
+    if found.finish_time_s is not None:
+        rows.append(("finish time", display_time(found.finish_time_s)))
     return [*rows, ("certificate", found.certificate)]
 
 
@@ -115,13 +138,17 @@ def _table(found: "BoundReport", scope: "Scope") -> str:
         Scope.GRID: "on the grid",
     }[scope]
     bounds = found.bounds[scope]
-    rows: list[tuple[str, str, str, str]] = []
+    has_gaps = found.finish_ps is not None and scope is not Scope.GRID
+    rows: list[tuple[str, ...]] = []
+    columns = ("", "kind", ">bound", *((">gap",) if has_gaps else ()), heading)
     for one in bounds[:MAX_ROWS]:
         value = display_time(found.seconds(scope, one))
         mark = "*" if not rows and scope is found.winner[0] else ""
         shown = f"{one.value} epochs" if scope is Scope.GRID else value
-        rows.append((mark, one.kind, shown, one.certificate))
-    text = table(("", "kind", ">bound", heading), rows)
+        gap = found.gap(scope, one)
+        left = ("" if gap is None else f"{100 * gap:.3g} %",) if has_gaps else ()
+        rows.append((mark, one.kind, shown, *left, one.certificate))
+    text = table(columns, rows)
     if len(bounds) > MAX_ROWS:
         text += f"\n... and {len(bounds) - MAX_ROWS} more (--json lists them)"
     return text

@@ -17,7 +17,7 @@ A circuit's time is the largest overhead and the longest transmission of its lin
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -245,6 +245,8 @@ class Booking:
             if later == start:
                 break
             start = later
+        if len(legs) > 1:
+            _refuse_meeting(body)
         for begin, timing in body:
             for calendar, offset, length in timing.uses:
                 calendar.add(begin + offset, length, timing.rate)
@@ -317,6 +319,22 @@ class Booking:
             for calendar in self._calendars[link]
         )
         return Timing(uses, hops, min(self._link_rates[link] for link in links), travel)
+
+
+def _refuse_meeting(body: Sequence[tuple[int, Timing]]) -> None:
+    """Refuse legs at fixed times that would hold something twice at once, which may never be free.
+
+    Raises
+    ------
+    MethodError
+        If so.
+    """
+    held: dict[int, list[tuple[int, int]]] = {}
+    for begin, timing in body:
+        for calendar, offset, length in timing.uses:
+            held.setdefault(id(calendar), []).append((begin + offset, begin + offset + length))
+    if any(b < end for uses in held.values() for (_, end), (b, _) in pairwise(sorted(uses))):
+        raise MethodError("legs that follow each other at once hold a link twice at once")
 
 
 def _running_sums(values: Sequence[int]) -> list[int]:

@@ -1,62 +1,141 @@
 """Compositions: plans made of plans for simpler instances, by whatever constructs those best."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 from operator import attrgetter
+
+import numpy as np
 
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance
 from teccl.construct.params import NEVER, PYTHON_UNITS
 from teccl.construct.plan import Plan
 from teccl.construct.recreate import exactly_timed
+from teccl.construct.tasks import tasks_of_plan
+from teccl.errors import MethodError
 from teccl.keywords import SwitchMode
 from teccl.timegrid import TimeGrid
 from teccl.units import PICOSECONDS
 
-
-def rates_change(instance: Instance) -> bool:
-    """Whether rates change in continuous time and chunks may wait until they are passed on."""
-    problem = instance.problem
-    return instance.grid is None and problem.topology.has_profiles and problem.buffer is None
+# From a moment on a link has a rate.
+RateStep = tuple[Fraction, Fraction]
 
 
 def at_mean_rates(instance: Instance, horizon_ps: int) -> Instance:
-    """Return the instance with the mean rates up to a time, as if they never changed.
+    """Return the instance with the mean rates up to a time, as if they never changed."""
+    return _still(instance, Fraction(horizon_ps, PICOSECONDS), _mean)
+
+
+def at_lasting_rates(instance: Instance, horizon_ps: int) -> Instance:
+    """Return the instance with mean rates, of links that fall with those that they fall to.
+
+    What a link that falls carries before is more, but not what passes last.
+    """
+    return _still(instance, Fraction(horizon_ps, PICOSECONDS), _lasting)
+
+
+def _mean(steps: Sequence[RateStep], end: Fraction) -> Fraction:
+    moments = [min(start, end) for start, _ in steps] + [end]
+    pieces = zip(steps, pairwise(moments), strict=True)
+    return sum((rate * (b - a) for (_, rate), (a, b) in pieces), Fraction(0)) / end
+
+
+def _lasting(steps: Sequence[RateStep], end: Fraction) -> Fraction:
+    last = [rate for start, rate in steps if start < end][-1]
+    return min(last, _mean(steps, end))
+
+
+def _still(
+    instance: Instance,
+    end: Fraction,
+    rate_of: Callable[[Sequence[RateStep], Fraction], Fraction],
+) -> Instance:
+    """Return the instance with rates that do not change.
 
     Sums in switches are left out: what meets there could not be moved in time as one.
     """
-    topology, end = instance.problem.topology, Fraction(horizon_ps, PICOSECONDS)
-    links = []
-    for link in topology.links:
-        steps = topology.rate_steps(link)
-        moments = [min(start, end) for start, _ in steps] + [end]
-        carried = sum(r * (b - a) for (_, r), (a, b) in zip(steps, pairwise(moments), strict=True))
-        links.append(replace(link, bandwidth=carried / end, profile=()))
+    topology = instance.problem.topology
+    links = tuple(
+        replace(link, bandwidth=rate_of(topology.rate_steps(link), end), profile=())
+        for link in topology.links
+    )
     nodes = tuple(replace(node, reduce=False) for node in topology.nodes)
-    still = replace(topology, links=tuple(links), nodes=nodes)
-    problem = replace(instance.problem, topology=still)
+    still = replace(topology, links=links, nodes=nodes)
+    buffer = None if instance.problem.buffer is None else 0
+    problem = replace(instance.problem, topology=still, buffer=buffer)
     return Instance.build(problem, ways=instance.routes.ways())
 
 
-def mean_rate_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
-    """Yield plans that suit the mean rates, timed at the rates as they change.
+def may_change_rates(instance: Instance) -> bool:
+    """Whether plans for mean rates can be timed at the rates as they change.
 
-    Some of what takes longer than the bound goes at later rates.
+    Where buffers are limited, copies go on without a pause; sums would have to meet.
     """
-    best = NEVER
-    for horizon in (goal.target, 2 * goal.target):
-        if not goal.is_worth(best, goal.spent):
+    problem = instance.problem
+    is_timed = instance.grid is None and problem.topology.has_profiles
+    copies = problem.copy and not problem.chunks.reduce.any()
+    return is_timed and (problem.buffer is None or copies)
+
+
+def mean_rate_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield plans that suit mean rates, or those that last, timed at the rates as they change.
+
+    Some of what takes longer than the bound goes at later rates. Where buffers are limited, nothing
+    waits in GPUs at such rates, and what follows without a pause is moved as one.
+    """
+    best, end = NEVER, max(1, goal.target)
+    variants = [(at_lasting_rates, end), (at_mean_rates, end), (at_mean_rates, 2 * end)]
+    for place, (rates, horizon) in enumerate(variants):
+        share = (goal.allowance - goal.spent) // (len(variants) - place)
+        if not goal.is_worth(best, share):
             return
-        part = replace(goal, allowance=(goal.allowance - goal.spent) // 2)
-        plan = best_plan(at_mean_rates(instance, max(1, horizon)), part, goal)
+        part = replace(goal, allowance=share)
+        still = rates(instance, horizon)
+        plan = best_plan(still, part, goal)
         if plan is None:
             return
         goal.begin(PYTHON_UNITS * len(plan.rows))
-        timed = exactly_timed(instance, replace(plan, exact=False, shifts=()))
+        plan = replace(plan, exact=False, shifts=())
+        if instance.problem.buffer is not None:
+            plan = unpaused(still, plan)
+        try:
+            timed = exactly_timed(instance, plan)
+        except MethodError:
+            # What follows without a pause would meet itself at other rates.
+            continue
         best = min(best, timed.finish)
         yield timed
+
+
+def unpaused(instance: Instance, plan: Plan) -> Plan:
+    """Return a plan of copies that never wait, with what follows from one send of a source as one.
+
+    Parameters
+    ----------
+    instance
+        The one that the plan's times are for.
+    plan
+        No GPU keeps what it passes on.
+    """
+    tasks = tasks_of_plan(instance, plan)
+    table, arrived = instance.problem.chunks, dict[tuple[int, int, int], int]()
+    path = np.arange(len(tasks))
+    for task in np.argsort(tasks.start, kind="stable").tolist():
+        chunk, start = int(tasks.chunk[task]), int(tasks.start[task])
+        if tasks.src[task] not in table.sources(chunk):
+            path[task] = arrived[chunk, int(tasks.src[task]), start]
+        outs = slice(tasks.out_start[task], tasks.out_start[task + 1])
+        for node, length in zip(tasks.out_node[outs], tasks.out_length[outs], strict=True):
+            arrived[chunk, int(node), start + int(length)] = int(path[task])
+    number = np.unique(plan.rows[:, 3], return_inverse=True)[1]
+    rows = plan.rows.copy()
+    order = np.lexsort((rows[:, 4], rows[:, 3], rows[:, 2], path[number]))
+    rows[:, 3] = number
+    rows, number = rows[order], number[order]
+    rows[:, 3] = np.cumsum(np.diff(number, prepend=number[:1]) != 0)
+    return replace(plan, rows=rows, path=np.unique(path[number], return_inverse=True)[1])
 
 
 def steady(instance: Instance, epoch: int) -> Instance:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from teccl.construct.cluster_trees import cluster_tree_plans, cluster_tree_work
 from teccl.construct.compositions import (
     at_mean_rates,
+    may_change_rates,
     mean_rate_plans,
-    rates_change,
     regime_plans,
     steady,
 )
@@ -201,7 +201,7 @@ def _is_free(instance: Instance, *, copies: bool = True) -> bool:
     """Whether nothing limits what waits, rates stay, and as little is copied as is said."""
     problem = instance.problem
     # On a grid a switch passes data on in an exact epoch, which then depends on when it is sent.
-    in_time = not _changes_on_grid(instance) and not rates_change(instance)
+    in_time = not _changes_on_grid(instance) and not may_change_rates(instance)
     allowed = problem.copy or only_combines(problem)
     return in_time and problem.buffer is None and allowed == copies
 
@@ -220,7 +220,7 @@ CONSTRUCTIONS = [
     Construction("route first", _is_free, routing_work, routed_plans),
     Construction("separate copies", _lacks_copies, routing_work, separate_plans),
     Construction("rigid trees", may_be_rigid, routing_work, rigid_tree_plans),
-    Construction("at mean rates", rates_change, _mean_rate_work, mean_rate_plans),
+    Construction("at mean rates", may_change_rates, _mean_rate_work, mean_rate_plans),
     Construction("insertion", _inserts, insertion_work, inserted_plans),
     Construction("no waiting", _limits_buffers, routing_work, rigid_plans),
     Construction("tenants apart", shares_fabric, apart_work, apart_plans),

@@ -150,7 +150,7 @@ def _booked(instance: Instance, plan: Plan, method: str) -> Schedule:
     # What feeds a task where copies travel apart; elsewhere any copy serves, as the booking knows.
     fed = [-1] * len(tasks) if tasks.feeder is None else tasks.feeder.tolist()
     arrival: dict[int, int] = {}
-    for body in _bodies(tasks, plan):
+    for body in bodies(tasks, plan):
         hops = [slice(tasks.hop_start[t], tasks.hop_start[t + 1]) for t in body]
         for t, own in zip(body, hops, strict=True):
             epochs += _epochs(instance, int(tasks.start[t]), tasks.hop_link[own].tolist())
@@ -187,13 +187,13 @@ def _epochs(instance: Instance, start: int, links: list[int]) -> list[int]:
     return found
 
 
-def _bodies(tasks: Tasks, plan: Plan) -> list[list[int]]:
+def bodies(tasks: Tasks, plan: Plan) -> list[list[int]]:
     """Return tasks that are placed together, those that begin first before the others."""
     order = np.argsort(tasks.start, kind="stable").tolist()
     if plan.path is None:
         return [[t] for t in order]
-    bodies: dict[int, list[int]] = {}
-    # Rows of a path plan are one task each.
+    found: dict[int, list[int]] = {}
+    path = plan.path[np.unique(plan.rows[:, 3], return_index=True)[1]].tolist()
     for t in order:
-        bodies.setdefault(int(plan.path[t]), []).append(t)
-    return list(bodies.values())
+        found.setdefault(path[t], []).append(t)
+    return list(found.values())

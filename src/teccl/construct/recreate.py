@@ -9,7 +9,7 @@ from teccl.construct.insertion import Workshop, plan_of, refusal
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.params import EXPONENT, HEATS, MOST_REMOVED, SLICE
 from teccl.construct.plan import Plan, with_starts
-from teccl.construct.realise import realise
+from teccl.construct.realise import bodies, realise
 from teccl.construct.symmetry import improved_in_quotient
 from teccl.construct.tabulation import FAR
 from teccl.construct.tasks import tasks_of_plan
@@ -168,7 +168,7 @@ def exactly_timed(instance: Instance, plan: Plan) -> Plan:
     if instance.problem.topology.has_profiles:
         # There transfers are numbered in the order in which they were placed.
         start = np.empty_like(first)
-        start[np.argsort(tasks.start, kind="stable")] = first
+        start[[task for body in bodies(tasks, plan) for task in body]] = first
     finish = int(send_times(schedule).arrival_ps.max(initial=0))
     return replace(with_starts(plan, start, finish), exact=True)
 

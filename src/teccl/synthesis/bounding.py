@@ -1,6 +1,7 @@
 """bound: how fast a collective can be at best, proven, without making a schedule."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from teccl.demand import Collective, Demand
 from teccl.errors import ProblemError, TecclError
 from teccl.keywords import SwitchMode, Transit
 from teccl.reachability import find_unreachable
+from teccl.schedule import Schedule
 from teccl.synthesis import request as asked
 from teccl.topology import Topology
 from teccl.units import Quantity
@@ -89,3 +91,22 @@ def bound(
     if obstacle is not None:
         raise TecclError(f"no bound: {obstacle.describe(problem)}")
     return report(problem, request.time_grid(problem), request.chunks is not None)
+
+
+def bound_beside(path: str | Path) -> "BoundReport":
+    """Prove how fast the collective of a schedule file can be, beside what the schedule takes.
+
+    Each bound then has a gap, the part by which the schedule is above it: the best bound's is what
+    is not known to be needed, and what others leave shows which theorem closed how much.
+
+    Raises
+    ------
+    ScheduleError
+        If the file holds no schedule, or one whose order cannot be replayed.
+    """
+    from teccl.bounds.bound_report import report
+    from teccl.replay import simulate
+
+    schedule = Schedule.load(path)
+    found = report(schedule.problem, schedule.grid, given_chunks=True)
+    return replace(found, finish_ps=int(simulate(schedule).finish_ps))
