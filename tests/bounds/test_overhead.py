@@ -24,6 +24,7 @@ from tests.bounds.test_validity import UNIT_PS, reachable, shortfalls, undercut
 
 from teccl.bounds import all_bounds, summarise
 from teccl.bounds.departures import departure_bounds
+from teccl.bounds.first_departures import first_departure_bounds
 from teccl.bounds.network import Network
 from teccl.demand import Demand
 from teccl.problem import Problem
@@ -36,6 +37,8 @@ BATCHES = range(20)
 SAMPLE = range(7000, 7006)
 # Chunks up to which the exact program is decided at once.
 FEW = 4
+# Stars that the exact program decides at once: those of three GPUs.
+STARS = [seed for seed in range(20) if random_star(seed, 1).topology.num_gpus == 3]
 
 
 def batch(number: int) -> range:
@@ -95,9 +98,27 @@ def star_verdict(seed: int) -> bool | None:
     """Whether a sum around a switch, whole or in two pieces, ends before what departures say."""
     for pieces in (1, 2):
         problem = random_star(seed, pieces)
-        values = [bound.value for bound in departure_bounds(Network.build(problem, fluid=True), 0)]
+        bounds = departure_bounds(Network.build(problem, fluid=True), 0)
+        bounds += first_departure_bounds(Network.build(problem))
+        values = [bound.value for bound in bounds]
         units = -(-max(values, default=0) // UNIT_PS)
         verdict = reachable(problem, UNIT, units - 1, exact=True) if units else False
+        if verdict is not False:
+            return verdict
+    return False
+
+
+def number_verdict(seed: int) -> bool | None:
+    """Whether some number of chunks around a switch ends before the bound for any number."""
+    problem = random_star(seed, 1)
+    value = max(bound.value for bound in all_bounds(problem))
+    for pieces in (1, 2, 3):
+        finer = replace(problem, num_chunks=pieces)
+        if len(finer.chunks) > FEW:
+            continue
+        unit = UNIT / pieces
+        # A third of a unit is no whole number of picoseconds.
+        verdict = reachable(finer, unit, int(-(-value // (unit * 10**12))) - 1, exact=True)
         if verdict is not False:
             return verdict
     return False
@@ -131,7 +152,12 @@ def test_buffers_in_pieces_cannot_beat_the_bounds_for_sums():
 
 def test_sums_around_a_switch_cannot_beat_the_bound_of_departures():
     """No exact optimum of a sum whose messages cost lies below what must depart early."""
-    assert undercut({seed: star_verdict(seed) for seed in range(6)}) == []
+    assert undercut({seed: star_verdict(seed) for seed in STARS[:6]}) == []
+
+
+def test_no_number_of_chunks_beats_the_bound_for_any():
+    """No exact optimum with one, two or three chunks of a block lies below the bound for any."""
+    assert undercut({seed: number_verdict(seed) for seed in STARS[:8]}) == []
 
 
 def test_schedules_cannot_beat_bounds_where_rates_change():
@@ -149,6 +175,7 @@ def test_bounds_hold(number):
     assert undercut({seed: piece_verdict(seed) for seed in seeds}) == []
     assert undercut({seed: buffer_verdict(seed) for seed in seeds}) == []
     assert undercut({seed: star_verdict(seed) for seed in seeds}) == []
+    assert undercut({seed: number_verdict(seed) for seed in seeds}) == []
     assert {s: late for s in seeds if (late := profiled_shortfalls(s))} == {}
 
 

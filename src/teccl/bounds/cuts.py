@@ -87,8 +87,12 @@ def cut_estimate(network: Network, cut: Cut) -> Estimate | None:
     return best
 
 
-def cut_bound(network: Network, estimate: Estimate) -> Bound:
-    """Evaluate a cut bound exactly."""
+def cut_bound(network: Network, estimate: Estimate, *, or_more: bool = False) -> Bound:
+    """Evaluate a cut bound exactly.
+
+    With `or_more` it holds for every larger number of whole chunks of the same bytes too, if heads
+    and tails do: then one chunk of each gate but one is forgiven.
+    """
     if not estimate.gates:
         text = f"nothing reaches {estimate.cut.label}"
         return Bound(kind="cut", value=int(FAR), certificate=text)
@@ -102,7 +106,9 @@ def cut_bound(network: Network, estimate: Estimate) -> Bound:
         value = least_time(changes, total)
     else:
         away = (head + tail).tolist()
-        value = _least_whole_time(estimate.gates, away, int(network.classes.count[members].sum()))
+        total = int(network.classes.count[members].sum())
+        total -= len(estimate.gates) - 1 if or_more else 0
+        value = _least_whole_time(estimate.gates, away, total)
     return Bound(kind="cut", value=value, certificate=cut_sentence(network, estimate))
 
 

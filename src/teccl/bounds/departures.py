@@ -33,11 +33,12 @@ from teccl.units import format_size
 MOST_WAYS = 20_000_000
 
 
-class _Sums(NamedTuple):
-    """Sums, one destination of each, and the bytes of every contributor beside it."""
+class Sums(NamedTuple):
+    """Sums, one destination of each, and bytes and chunks of every contributor beside it."""
 
     wanted: IntArray
     bytes_of: dict[int, Fraction]
+    chunks_of: dict[int, int]
     ready: dict[int, int]
 
 
@@ -54,7 +55,7 @@ def departure_bounds(network: Network, known: int) -> list[Bound]:
     if sizes is None or not network.classes.reduce.any() or known >= FAR:
         return []
     best: list[Bound] = []
-    for sums in _choices(network):
+    for sums in sums_wanted(network):
         if len(sums.bytes_of) * network.problem.topology.num_nodes**2 > MOST_WAYS:
             continue
         ways = _ways_on(network, sizes, sums)
@@ -67,7 +68,7 @@ def departure_bounds(network: Network, known: int) -> list[Bound]:
     return best
 
 
-def _choices(network: Network) -> Iterator[_Sums]:
+def sums_wanted(network: Network) -> Iterator[Sums]:
     """Yield all sums that one GPU each wants, and those that several want, with one of these."""
     classes = network.classes
     summed = np.flatnonzero(classes.reduce)
@@ -80,16 +81,17 @@ def _choices(network: Network) -> Iterator[_Sums]:
             yield _sums(network, [(m, node) for m in wanted])
 
 
-def _sums(network: Network, pairs: list[tuple[int, int]]) -> _Sums:
+def _sums(network: Network, pairs: list[tuple[int, int]]) -> Sums:
     classes = network.classes
-    bytes_of, ready = dict[int, Fraction](), dict[int, int]()
+    bytes_of, chunks_of, ready = dict[int, Fraction](), Counter[int](), dict[int, int]()
     for number, goal in pairs:
         origin = classes.origins[classes.origin[number]]
         for node, since in zip(origin.nodes.tolist(), origin.ready.tolist(), strict=True):
             if node != goal:
                 bytes_of[node] = bytes_of.get(node, Fraction(0)) + classes.amount[number]
+                chunks_of[node] += int(classes.count[number])
                 ready[node] = min(ready.get(node, since), since)
-    return _Sums(np.unique([goal for _, goal in pairs]), bytes_of, ready)
+    return Sums(np.unique([goal for _, goal in pairs]), bytes_of, chunks_of, ready)
 
 
 def _counts(contributors: int) -> list[int]:
@@ -97,7 +99,7 @@ def _counts(contributors: int) -> list[int]:
     return [1 + 2**i for i in range(contributors.bit_length()) if 2**i < contributors]
 
 
-def _arrivals(network: Network, sizes: Sizes, sums: _Sums, count: int) -> Share:
+def _arrivals(network: Network, sizes: Sizes, sums: Sums, count: int) -> Share:
     """What inputs of those that want sums take in, each byte worth one less than `count`."""
     topology = network.problem.topology
     sources = np.array(sorted(sums.ready))
@@ -113,7 +115,7 @@ def _arrivals(network: Network, sizes: Sizes, sums: _Sums, count: int) -> Share:
     return Share([room._replace(times=number) for room, number in rooms.items()])
 
 
-def _ways_on(network: Network, sizes: Sizes, sums: _Sums) -> dict[int, tuple[IntArray, IntArray]]:
+def _ways_on(network: Network, sizes: Sizes, sums: Sums) -> dict[int, tuple[IntArray, IntArray]]:
     """From each node to a place that is not their own, and on to who wants contributions."""
     topology = network.problem.topology
     places = np.flatnonzero([not node.is_switch or node.reduce for node in topology.nodes])
@@ -136,7 +138,7 @@ def _ways_on(network: Network, sizes: Sizes, sums: _Sums) -> dict[int, tuple[Int
 def _departures(
     network: Network,
     sizes: Sizes,
-    sums: _Sums,
+    sums: Sums,
     ways: dict[int, tuple[IntArray, IntArray]],
     count: int,
 ) -> list[Share]:
@@ -188,9 +190,14 @@ def _latest(network: Network, sizes: Sizes, gate: Gate, meeting: _Delay) -> _Del
     return _Delay(time, meeting.wait - takes) if meeting.wait >= takes and time >= 0 else None
 
 
-def _bound(network: Network, sums: _Sums, value: int) -> Bound:
+def name_of_wanted(network: Network, sums: Sums) -> str:
+    """Return who wants the sums, in words."""
     names = [network.problem.topology.nodes[node].name for node in sums.wanted.tolist()]
-    who = names[0] if len(names) == 1 else f"{len(names)} GPUs"
+    return names[0] if len(names) == 1 else f"{len(names)} GPUs"
+
+
+def _bound(network: Network, sums: Sums, value: int) -> Bound:
+    who = name_of_wanted(network, sums)
     amount = format_size(round(max(sums.bytes_of.values())))
     text = (
         f"{amount} of each of {len(sums.bytes_of)} contributors must come to {who} one by one or"

@@ -9,15 +9,18 @@ import numpy as np
 
 from teccl.bounds.allreduce import partition_bounds
 from teccl.bounds.candidates import candidate_cuts
+from teccl.bounds.chunkings import any_number_of_chunks
 from teccl.bounds.circuit_rates import at_circuit_rates
 from teccl.bounds.coverage import coverage_bounds
 from teccl.bounds.cuts import Estimate, cut_bound, cut_estimate
 from teccl.bounds.departures import departure_bounds
+from teccl.bounds.first_departures import first_departure_bounds
 from teccl.bounds.handed_on import handed_on_bounds
 from teccl.bounds.joint_coverage import joint_bounds
 from teccl.bounds.lengths import length_bounds
 from teccl.bounds.model import Bound
 from teccl.bounds.network import Network
+from teccl.bounds.pieces import overheads
 from teccl.bounds.quickest import quickest_bound
 from teccl.bounds.served import served_bounds
 from teccl.bounds.sized_cuts import sized_cut_bounds
@@ -49,6 +52,8 @@ class Evidence(NamedTuple):
         Cuts to evaluate exactly; None for all.
     narrow
         Whether computing flows is worth the time.
+    whole
+        Whether the problem is all that is asked for, not one of several tenants.
     best
         Best of the bounds that were evaluated before.
     """
@@ -58,6 +63,7 @@ class Evidence(NamedTuple):
     cuts: list[Estimate]
     most_cuts: int | None
     narrow: bool
+    whole: bool = True
     best: int = 0
 
 
@@ -68,6 +74,7 @@ def all_bounds(
     fluid: bool = True,
     most_cuts: int | None = None,
     narrow: bool = True,
+    whole: bool = True,
 ) -> list[Bound]:
     """Evaluate every bound, best first.
 
@@ -83,6 +90,9 @@ def all_bounds(
         Cuts to evaluate exactly, those that floating point finds tightest; None for all.
     narrow
         Whether to search for narrow cuts by maximum flow too, and to let the best cuts move.
+    whole
+        Whether the problem is all that is asked for. The chunks of one of several tenants follow
+        from the largest block of all, so that its own are not of equal size.
     """
     fluid = fluid and grid is None
     seen = separate_copies(problem, whole=fluid)
@@ -90,7 +100,7 @@ def all_bounds(
     network = Network.build(seen if grid else at_circuit_rates(seen), grid=grid, fluid=fluid)
     estimates = [cut_estimate(network, cut) for cut in candidate_cuts(network, narrow=narrow)]
     found = sorted((e for e in estimates if e is not None), key=lambda e: -e.value)
-    evidence = Evidence(problem, network, found, most_cuts, narrow)
+    evidence = Evidence(problem, network, found, most_cuts, narrow, whole)
     bounds: list[Bound] = []
     for family in FAMILIES.values():
         bounds += family(evidence)
@@ -137,12 +147,42 @@ def _each_alone(problem: Problem) -> list[tuple[str, Bound | None]]:
 
 def _bound_alone(problem: Problem, tenant: Tenant) -> Bound:
     part = replace(problem, demand=Demand(tenants=(tenant,)))
-    return all_bounds(part, most_cuts=MOST_CUTS)[0]
+    return all_bounds(part, most_cuts=MOST_CUTS, whole=False)[0]
 
 
 def tenant_bounds(problem: Problem) -> tuple[int, ...]:
     """Return picoseconds that each of several tenants takes at least, even without the others."""
     return tuple(0 if bound is None else bound.value for _, bound in _each_alone(problem))
+
+
+def _any_number(evidence: Evidence) -> list[Bound]:
+    """Return what holds for any number of chunks, where each of them costs."""
+    network = evidence.network
+    if not (network.fluid and evidence.whole) or network.has_circuits:
+        return []
+    if not overheads(network).any():
+        return []
+    exactly = partial(all_bounds, fluid=False, most_cuts=MOST_CUTS, narrow=evidence.narrow)
+    return any_number_of_chunks(
+        evidence.problem, evidence.best, lambda cut: exactly(cut)[0], _at_least
+    )
+
+
+def _at_least(problem: Problem) -> Bound:
+    """Return the best bound for as many chunks as the problem has, or more of them."""
+    seen = at_circuit_rates(separate_copies(problem, whole=True))
+    fluid, chunks = Network.build(seen, fluid=True), Network.build(seen)
+    # Of larger numbers no more is known than that their chunks have some bytes.
+    around = replace(
+        chunks, distance=fluid.distance, approach=fluid.approach, crossing=fluid.crossing
+    )
+    estimates = [cut_estimate(around, cut) for cut in candidate_cuts(around, narrow=False)]
+    found = sorted((e for e in estimates if e is not None), key=lambda e: -e.value)
+    bounds = [cut_bound(around, estimate, or_more=True) for estimate in found[:MOST_CUTS]]
+    # Each chunk is at least one transfer, and a finer cut makes none of them superfluous.
+    fluid = replace(fluid, classes=replace(fluid.classes, blocks=fluid.classes.count))
+    bounds += partition_bounds(fluid, [estimate.cut.inside for estimate in found])
+    return max(bounds, key=lambda bound: bound.value, default=_pair_bound(fluid))
 
 
 def summarise(
@@ -181,6 +221,7 @@ FAMILIES: dict[str, Callable[[Evidence], Iterable[Bound]]] = {
     "departures": lambda evidence: departure_bounds(
         evidence.network, int(evidence.cuts[0].value) if evidence.cuts else 0
     ),
+    "first departures": lambda evidence: first_departure_bounds(evidence.network),
     "quickest": _moving_cuts,
     "transshipment": lambda evidence: (
         transshipment_bounds(evidence.network, evidence.cuts, evidence.best)
@@ -201,6 +242,7 @@ FAMILIES: dict[str, Callable[[Evidence], Iterable[Bound]]] = {
     "timed lengths": lambda evidence: (
         timed_length_bounds(evidence.network, evidence.best) if evidence.narrow else []
     ),
+    "any number": _any_number,
 }
 
 
