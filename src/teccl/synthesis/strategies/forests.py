@@ -82,11 +82,8 @@ class Forests:
             return
         count, is_short = _pieces(search, forest)
         if count and is_short is self._is_promising:
-            made = forest_plan(search.request.problem(count), forest)
-            if made is None:
-                return
             search.budget.spend(_work(search, forest, count))
-            instance, plan = made
+            instance, plan = forest_plan(search.request.problem(count), forest)
             if not search.incumbents or plan.finish < search.incumbents.fastest:
                 search.offer_plan(instance, plan, note=_described(search, forest))
             yield
