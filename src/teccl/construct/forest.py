@@ -4,6 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 from math import gcd, lcm
 from typing import NamedTuple
@@ -111,6 +112,7 @@ def best_rate(problem: Problem) -> Fraction | None:
     return _joint_rate(optima) if optima else None
 
 
+@lru_cache(maxsize=1)
 def best_forest(problem: Problem, most: int) -> Forest | None:
     """Return the forest of the highest rate with at most so many pieces of each block.
 
@@ -281,7 +283,8 @@ class _Graph:
         """
         inward = np.bincount(self.heads, minlength=len(self.weight))
         others = self.weight.sum() - self.weight
-        return math.ceil((inward / others)[self.aim.members].max() / NARROW_GAP)
+        most = [inward[node] / others[node] for node in self.aim.members if others[node]]
+        return math.ceil(max(most) / (2 * NARROW_GAP))
 
     def rounded(self, optimum: "Optimum", pieces: int) -> "Optimum":
         """Return the highest rate of so many pieces, of which links carry whole ones."""
@@ -303,6 +306,8 @@ class _Graph:
 
         cables: dict[tuple[int, int], Cable] = {}
         for link, pair in enumerate(zip(self.tails, self.heads, strict=True)):
+            if not capacity[link]:
+                continue
             cables.setdefault(pair, Cable([])).strands.append((capacity[link], (link,)))
         spreading = self.spreading(capacity)
         splitting = Splitting(spreading, pieces, cables)

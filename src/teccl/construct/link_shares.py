@@ -142,9 +142,7 @@ class _Program:
         return LinkShares(total * self.unit, owned / total, part)
 
 
-def _narrow_cuts(
-    arcs: IntArray, source: int, member: int
-) -> Iterator[npt.NDArray[np.bool_]]:
+def _narrow_cuts(arcs: IntArray, source: int, member: int) -> Iterator[npt.NDArray[np.bool_]]:
     """Yield the smallest and the largest set whose cut lets too little out to a member."""
     from teccl.construct.flows import push_flow, reached
 
