@@ -8,7 +8,7 @@ which are too many to list, those that a solution breaks are added until it brea
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -88,9 +88,10 @@ class _Program:
         cost = np.zeros(count + 2 * links)
         cost[:count] = -1.0
         balance = self._balance()
-        found = linprog(
+        limits: Any = sparse.vstack([within, sparse.csr_matrix(np.array(self.rows))])
+        found: Any = linprog(
             cost,
-            A_ub=sparse.vstack([within, sparse.csr_matrix(np.array(self.rows))]).tocsr(),
+            A_ub=limits.tocsr(),
             b_ub=np.concatenate([self.rates, np.zeros(len(self.rows))]),
             A_eq=balance,
             b_eq=None if balance is None else np.zeros(balance.shape[0]),
