@@ -1,16 +1,19 @@
 """Forests: for one collective the trees that carry it at the highest rate there is, as a plan."""
 
+import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import lru_cache
 from itertools import pairwise
 from math import gcd, lcm
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray
-from teccl.construct.params import MILLION, STEPS
+from teccl.construct.params import MILLION, NARROW_GAP, STEPS
 from teccl.construct.plan import Plan, single_rows
 from teccl.construct.splitting import Cable, Splitting, far_apart
 from teccl.construct.throughput import Spreading, optimal_rate
@@ -109,24 +112,119 @@ def best_rate(problem: Problem) -> Fraction | None:
     return _joint_rate(optima) if optima else None
 
 
+@lru_cache(maxsize=1)
 def best_forest(problem: Problem, most: int) -> Forest | None:
     """Return the forest of the highest rate with at most so many pieces of each block.
 
-    None where trees do not all span the same nodes, do not fit without copies in switches, or need
-    more pieces.
+    Where the highest rate there is needs more pieces, that of so many comes next to it. None where
+    trees do not all span the same nodes, or do not fit without copies in switches.
     """
     optima = _optima(problem)
-    pieces = lcm(*(optimum.pieces for optimum in optima))
-    if not optima or pieces > most:
+    if not optima:
         return None
-    halves = []
-    for optimum, aim in zip(optima, aims_of(problem), strict=True):
-        trees = _Graph(problem.topology, aim).trees(optimum.scaled(pieces), pieces)
-        if trees is None:
-            return None
-        halves.append(trees)
-    joined = [[hop for hops in parts for hop in hops] for parts in zip(*halves, strict=True)]
-    return Forest(pieces, _joint_rate(optima), len(optima) == 1, joined)
+    graphs = [_Graph(problem.topology, aim) for aim in aims_of(problem)]
+    enough = min(most, max(graph.enough_pieces() for graph in graphs))
+    overlapped = _overlapped(problem, graphs, enough) if len(graphs) > 1 else None
+    if overlapped is not None and overlapped.rate > (1 + NARROW_GAP) * _joint_rate(optima):
+        return overlapped
+    pieces = lcm(*(optimum.pieces for optimum in optima))
+    is_exact = pieces <= most
+    if not is_exact:
+        pieces = enough
+        pairs = zip(graphs, optima, strict=True)
+        optima = [graph.rounded(optimum, pieces) for graph, optimum in pairs]
+    pairs = zip(graphs, optima, strict=True)
+    halves = [graph.trees(optimum.scaled(pieces), pieces) for graph, optimum in pairs]
+    return _joined(pieces, _joint_rate(optima), halves, is_optimal=is_exact and len(halves) == 1)
+
+
+def _joined(
+    pieces: int, rate: Fraction, halves: "list[list[list[Branch]] | None]", *, is_optimal: bool
+) -> Forest | None:
+    """Return the forest of trees in, out, or in and out again; None where some were not found."""
+    found = [half for half in halves if half is not None]
+    if len(found) < len(halves):
+        return None
+    trees = [[hop for hops in parts for hop in hops] for parts in zip(*found, strict=True)]
+    return Forest(pieces, rate, is_optimal, trees)
+
+
+def _overlapped(problem: Problem, halves: "list[_Graph]", pieces: int) -> Forest | None:
+    """Return trees of an AllReduce that lead in and out at once, to and from the best owners.
+
+    A linear program says what is added up where and what of each link is for results. Both are
+    rounded to so many pieces of each block. None where no such trees are found.
+    """
+    from teccl.construct.link_shares import best_shares
+
+    aim, blocks = halves[0].aim, len(halves[0].aim.roots)
+    shares = best_shares(problem.topology, aim.members)
+    if shares is None:
+        return None
+    roots = _owners(shares.owned, pieces, blocks)
+    graphs = [_Graph(problem.topology, half.aim._replace(roots=roots)) for half in halves]
+    unit, rates = _in_units([problem.topology.rate(link) for link in problem.topology.links])
+
+    def split(time: Fraction) -> list[list[int]]:
+        carried = np.array([math.floor(rate * time) for rate in rates])
+        results = np.rint(carried * shares.outward).astype(np.int64)
+        kinds = {True: carried - results, False: results}
+        return [kinds[graph.aim.reduce].tolist() for graph in graphs]
+
+    def is_enough(time: Fraction) -> bool:
+        pairs = zip(graphs, split(time), strict=True)
+        return all(graph.spreading(capacity).is_feasible(1) for graph, capacity in pairs)
+
+    least = len(roots) * unit / Fraction(shares.rate)
+    time = _least_time(rates, least, is_enough)
+    pairs = zip(graphs, split(time), strict=True)
+    trees = [graph.trees(capacity, 1) for graph, capacity in pairs]
+    return _joined(pieces, pieces * unit / time, trees, is_optimal=False)
+
+
+def _owners(owned: npt.NDArray[np.float64], pieces: int, blocks: int) -> list[int]:
+    """Return for each block and piece who adds it up, all of them by turns in the order of time.
+
+    Whoever is farthest behind its part is next.
+    """
+    behind = np.zeros_like(owned)
+    turns = []
+    for _ in range(pieces * blocks):
+        behind += owned
+        turns.append(int(np.argmax(behind)))
+        behind[turns[-1]] -= 1
+    return np.array(turns).reshape(pieces, blocks).T.ravel().tolist()
+
+
+def _in_units(rates: list[Fraction]) -> tuple[Fraction, list[int]]:
+    """Return the largest unit of which all rates are whole multiples, and how many they are."""
+    unit = Fraction(1, lcm(*(rate.denominator for rate in rates)))
+    unit *= gcd(*(int(rate / unit) for rate in rates))
+    return unit, [int(rate / unit) for rate in rates]
+
+
+def _least_time(
+    rates: list[int], least: Fraction, is_enough: Callable[[Fraction], bool]
+) -> Fraction:
+    """Return the first time from `least` on in which links carry enough whole pieces.
+
+    Only moments count at which some link has carried one more; the first that is enough is found by
+    halving.
+    """
+    kinds = sorted(set(rates))
+
+    def last_moment(time: Fraction) -> Fraction:
+        return max(Fraction(math.floor(rate * time), rate) for rate in kinds)
+
+    early, late, step = Fraction(0), least, Fraction(1, kinds[-1])
+    while not is_enough(late):
+        early, late, step = late, last_moment(least + step), 2 * step
+    while True:
+        following = min(Fraction(math.floor(rate * early) + 1, rate) for rate in kinds)
+        if following >= late:
+            return late
+        middle = max(following, last_moment((early + late) / 2))
+        early, late = (early, middle) if is_enough(middle) else (middle, late)
 
 
 def _optima(problem: Problem) -> "list[Optimum]":
@@ -171,14 +269,35 @@ class _Graph:
 
     def optimum(self) -> Optimum | None:
         """Return the highest rate at which trees can send; None where numbers grow too large."""
-        rates = [self.topology.rate(link) for link in self.topology.links]
-        unit = Fraction(1, lcm(*(rate.denominator for rate in rates)))
-        unit *= gcd(*(int(rate / unit) for rate in rates))
-        found = optimal_rate(self.spreading([int(rate / unit) for rate in rates]))
+        unit, rates = _in_units([self.topology.rate(link) for link in self.topology.links])
+        found = optimal_rate(self.spreading(rates))
         if not found:
             return None
-        capacity = [int(rate / unit) * found.denominator for rate in rates]
+        capacity = [rate * found.denominator for rate in rates]
         return Optimum(found * unit, found.numerator, capacity)
+
+    def enough_pieces(self) -> int:
+        """Return with how many pieces what links carry is rounded by next to nothing.
+
+        A node gets all that is not its own over the links into it, each of which may miss a piece.
+        """
+        inward = np.bincount(self.heads, minlength=len(self.weight))
+        others = self.weight.sum() - self.weight
+        most = [inward[node] / others[node] for node in self.aim.members if others[node]]
+        return math.ceil(max(most) / (2 * NARROW_GAP))
+
+    def rounded(self, optimum: "Optimum", pieces: int) -> "Optimum":
+        """Return the highest rate of so many pieces, of which links carry whole ones."""
+
+        def is_enough(time: Fraction) -> bool:
+            return self.spreading(carried(time)).is_feasible(pieces)
+
+        def carried(time: Fraction) -> list[int]:
+            return [math.floor(each * time) for each in optimum.capacity]
+
+        least = Fraction(pieces, optimum.pieces)
+        time = _least_time(optimum.capacity, least, is_enough)
+        return Optimum(optimum.rate * least / time, pieces, carried(time))
 
     def trees(self, capacity: Sequence[int], pieces: int) -> list[list[Branch]] | None:
         """Return trees for so many pieces of each block within capacities; None if none fit."""
@@ -187,6 +306,8 @@ class _Graph:
 
         cables: dict[tuple[int, int], Cable] = {}
         for link, pair in enumerate(zip(self.tails, self.heads, strict=True)):
+            if not capacity[link]:
+                continue
             cables.setdefault(pair, Cable([])).strands.append((capacity[link], (link,)))
         spreading = self.spreading(capacity)
         splitting = Splitting(spreading, pieces, cables)

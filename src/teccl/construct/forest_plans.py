@@ -6,6 +6,8 @@ import numpy as np
 
 from teccl.construct.forest import Forest
 from teccl.construct.instance import Instance
+from teccl.construct.jobs import justify_serially
+from teccl.construct.params import JUSTIFICATIONS
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.switch_rounds import Ports, justify_in_rounds
 from teccl.construct.tasks import finish_time, precedence, task_tails, tasks_of_plan
@@ -37,17 +39,14 @@ class ForestTimes(NamedTuple):
         return ForestTimes(float(block / forest.rate * PICOSECONDS), float(longest))
 
 
-def forest_plan(problem: Problem, forest: Forest) -> tuple[Instance, Plan] | None:
+def forest_plan(problem: Problem, forest: Forest) -> tuple[Instance, Plan]:
     """Return a plan that sends all pieces along a forest's trees, and the instance it is for.
 
     Pieces follow one another, each root's in turn, and what has a long way to go hurries on. Ports
-    of switches are matched in rounds; None where transfers through a switch do not take equally
-    long, or hold more than a port into it and one out of it.
+    of switches are matched in rounds; where transfers through a switch do not take equally long, or
+    hold more than a port into it and one out of it, they are placed one by one.
     """
     instance = Instance.build(problem, ways=forest.ways())
-    ports = Ports.of(instance.routes, instance.num_resources)
-    if ports is None:
-        return None
     plan = forest.plan(instance)
     tasks = tasks_of_plan(instance, plan)
     order = precedence(instance, tasks)
@@ -56,5 +55,9 @@ def forest_plan(problem: Problem, forest: Forest) -> tuple[Instance, Plan] | Non
     place = (piece * blocks + block) / len(problem.chunks)
     load = ForestTimes.of(problem, forest).load_ps
     key = (place * load).astype(np.int64) - TAIL_WEIGHT * task_tails(tasks, order)
-    start = justify_in_rounds(tasks, ports, plan.rows[:, 1], key=key, order=order)
+    ports = Ports.of(instance.routes, instance.num_resources)
+    if ports is None:
+        start = justify_serially(instance, tasks, key=key, rounds=JUSTIFICATIONS, order=order)
+    else:
+        start = justify_in_rounds(tasks, ports, plan.rows[:, 1], key=key, order=order)
     return instance, with_starts(plan, start, finish_time(tasks, start))

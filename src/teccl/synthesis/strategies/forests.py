@@ -4,7 +4,15 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from teccl.construct.params import LISTING_UNITS, MOST_CHUNKS, NARROW_GAP, NEVER, STEPS
+from teccl.construct.params import (
+    GAP_PART,
+    LISTING_UNITS,
+    MOST_CHUNKS,
+    NARROW_GAP,
+    NEVER,
+    PYTHON_UNITS,
+    STEPS,
+)
 from teccl.demand import Collective
 from teccl.synthesis.chunks import finest
 from teccl.synthesis.features import Features
@@ -82,11 +90,8 @@ class Forests:
             return
         count, is_short = _pieces(search, forest)
         if count and is_short is self._is_promising:
-            made = forest_plan(search.request.problem(count), forest)
-            if made is None:
-                return
             search.budget.spend(_work(search, forest, count))
-            instance, plan = made
+            instance, plan = forest_plan(search.request.problem(count), forest)
             if not search.incumbents or plan.finish < search.incumbents.fastest:
                 search.offer_plan(instance, plan, note=_described(search, forest))
             yield
@@ -110,7 +115,7 @@ def _pieces(search: Search, forest: "Forest") -> tuple[int, bool]:
     # Ends may take a little longer than the longest way.
     enough = NARROW_GAP * load / 2
     if fastest > enough:
-        return period * most, fastest <= 2 * NARROW_GAP * load
+        return period * most, GAP_PART * fastest <= load
     # Ways take as long as their latencies and, beyond that, less the smaller pieces are.
     fixed = (most * fastest - slowest) / (most - 1) if most > 1 else 0.0
     periods = math.ceil((slowest - fixed) / max(1.0, enough - fixed))
@@ -134,4 +139,6 @@ def _described(search: Search, forest: "Forest") -> str:
 def _work(search: Search, forest: "Forest", count: int) -> int:
     """Units of scheduling and judging so many pieces."""
     transfers = sum(map(len, forest.trees)) * count // forest.pieces
-    return LISTING_UNITS * transfers + search.features.offer_work(count)
+    # Sums are judged contribution by contribution, in plain Python.
+    judging = PYTHON_UNITS * transfers * (search.features.phases - 1)
+    return LISTING_UNITS * transfers + search.features.offer_work(count) + judging

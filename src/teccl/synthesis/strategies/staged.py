@@ -97,12 +97,14 @@ def climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
     from teccl.verification import verify
 
     before: int | None = None
+    taken = 0
     for problem in _problems(search, scheme):
         pieces = -(-len(problem.chunks) // len(scheme.shares))
         work = delivery_work(search.features, seen.deliveries * pieces)
         guess = seen.floor_ps if before else _guess(seen)
         is_hopeless = search.incumbents and guess >= search.incumbents.fastest
-        if is_hopeless or not search.is_worth(work):
+        # Twice the pieces take twice what the last ones took, if that was more than estimated.
+        if is_hopeless or not search.is_worth(max(work, 2 * taken)):
             return
         search.budget.spend(work)
         goal = Goal(
@@ -114,6 +116,7 @@ def climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
         )
         schedule = staged_schedule(problem, scheme, goal)
         search.budget.spend(goal.spent)
+        taken = work + goal.spent
         if schedule is None:
             return
         if _is_limited(search) and verify(schedule):
