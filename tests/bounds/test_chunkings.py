@@ -51,3 +51,15 @@ def test_larger_numbers_count_if_no_small_one_is_better():
 def test_a_pipeline_of_two_hops_has_a_best_number():
     """K chunks of 9 us in all take (K + 1) (1 us + 9 us / K) on two hops: 16 us with three."""
     assert all_bounds(a_hop("1us", "9KB"))[0].value == 16_000_000
+
+
+def test_chunks_that_leave_last_come_one_by_one_or_in_pairs():
+    """Three chunks of 1 MB / 3 on eight GPUs: the last leave at 2.12 us and take 4.92 us more."""
+    demand = Demand.collective("allreduce", size="1MB")
+    problem = Problem(topology=Topology.parse("dgx-b200:rates=effective"), demand=demand)
+    best = all_bounds(problem)[0]
+    # 0.6 us and 1 MB / 3 at 721.8 GB/s for each chunk that leaves before; after that two hops of
+    # 0.6 us, 2 x 0.468125 us and twice the bytes, by which six transfers have brought seven.
+    size = 1e12 / 721.8e3 / 3
+    assert abs(best.value - (2 * (0.6e6 + size) + 2 * (1.53625e6 + 2 * size))) < 10
+    assert best.certificate.startswith("cut into 3")
