@@ -69,8 +69,11 @@ def test_the_least_end_is_rounded_down():
 
 
 def best(spec: str, collective: str) -> Bound:
-    demand = Demand.collective(collective, size="1MB")
-    return all_bounds(Problem(topology=Topology.parse(spec), demand=demand), most_cuts=4)[0]
+    """The best bound for pieces of any sizes, equal or not."""
+    problem = Problem(
+        topology=Topology.parse(spec), demand=Demand.collective(collective, size="1MB")
+    )
+    return all_bounds(problem, most_cuts=4, whole=False)[0]
 
 
 def test_copies_for_a_chassis_must_leave_the_other_one_early():

@@ -34,6 +34,8 @@ RUN_UNITS: Final = 500
 # Elementary steps of insertion on calendars for a unit, and of booking one transfer.
 STEPS: Final = 25
 BOOK_STEPS: Final = 100
+# Orders of the transfers of a staged AllReduce that are tried without a gain (presets).
+SHAKES: Final = 100
 # Passes over all chunks that ruin and recreate needs, for each of four starts (quality).
 PASSES_EACH: Final = 250
 # Units for each transfer: a greedy run, laying it in a tree or one such run through switches,

@@ -267,7 +267,7 @@ def _met(problem: Problem, members: IntArray, known: Iterable[Scheme]) -> Iterat
 
 
 def _owner_counts(problem: Problem, members: IntArray) -> list[int]:
-    """Numbers of owners to try: all and, where messages cost, halves of that and the balance.
+    """Numbers of owners to try: all and, where messages cost, halves of that and near the balance.
 
     Everybody sends as many messages as there are owners, and each owner takes in so many parts of
     the others' data; with k of them that is k overheads and (n - 1) / k buffers.
@@ -282,7 +282,8 @@ def _owner_counts(problem: Problem, members: IntArray) -> list[int]:
     whole = float(problem.demand.tenants[0].size) * PICOSECONDS / inward[members].max()
     overhead = max(1, int(_least_overheads(topology)[members].max()))
     balance = round(math.sqrt((len(members) - 1) * whole / overhead))
-    return list(dict.fromkeys([*counts, min(max(balance, 1), len(members))]))
+    near = (min(max(number, 1), len(members)) for number in range(balance - 1, balance + 2))
+    return list(dict.fromkeys([*counts, *near]))
 
 
 def _helped(problem: Problem, members: IntArray) -> Iterator[Scheme]:

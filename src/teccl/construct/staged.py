@@ -9,7 +9,7 @@ AllGather.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
@@ -24,10 +24,11 @@ from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray, starts_of
 from teccl.construct.meetings import Meeting, Meetings
 from teccl.construct.nearest import nearest_plan
-from teccl.construct.params import JUSTIFICATIONS, LISTING_UNITS
+from teccl.construct.params import JUSTIFICATIONS, LISTING_UNITS, NEVER
 from teccl.construct.partial_sums import Delivery, summed_schedule
 from teccl.construct.plan import Plan
 from teccl.construct.realise import realise
+from teccl.construct.shaking import shaken
 from teccl.construct.shallow_trees import can_branch, tree_tasks
 from teccl.construct.tasks import (
     Precedence,
@@ -143,7 +144,9 @@ def stage_items(scheme: Scheme, num_pieces: int, stage: int) -> list[list[Item]]
     return list(found.values())
 
 
-def staged_schedule(problem: Problem, scheme: Scheme, goal: Goal) -> Schedule | None:
+def staged_schedule(
+    problem: Problem, scheme: Scheme, goal: Goal, *, known: int = NEVER
+) -> Schedule | None:
     """Construct an AllReduce by a scheme; None where some stage cannot be made.
 
     Parameters
@@ -154,9 +157,13 @@ def staged_schedule(problem: Problem, scheme: Scheme, goal: Goal) -> Schedule | 
         The stages.
     goal
         Its allowance is for all stages together.
+    known
+        When the best schedule so far ends.
     """
     base = Instance.build(problem)
-    found = _along_shallow_trees(base, scheme)
+    # Without overheads more pieces are worth more than the work on the order of few (quality).
+    shake = partial(shaken, goal=goal, known=known) if problem.topology.has_overheads else None
+    found = _along_shallow_trees(base, scheme, shake)
     if scheme.meets:
         return None if found is None else summed_schedule(problem, scheme, found.deliveries)
     # Shares with one owner each are made by constructions anyway, as two halves.
@@ -164,14 +171,14 @@ def staged_schedule(problem: Problem, scheme: Scheme, goal: Goal) -> Schedule | 
     is_owned = scheme.num_stages > 1 and sum(scheme.shares[0][0].holds) == 1
     if found is None or (not is_owned and goal.is_worth(found.finish, work)):
         others = _constructed(base, scheme, goal)
-        known = [each for each in (found, others) if each is not None]
-        found = min(known, key=attrgetter("finish"), default=None)
+        made = [each for each in (found, others) if each is not None]
+        found = min(made, key=attrgetter("finish"), default=None)
     return None if found is None else summed_schedule(problem, scheme, found.deliveries)
 
 
 def shallow_finish(problem: Problem, scheme: Scheme) -> int | None:
     """When a scheme ends whose sums take the quickest ways; None where there are none."""
-    found = _along_shallow_trees(Instance.build(problem), scheme)
+    found = _along_shallow_trees(Instance.build(problem), scheme, None)
     return None if found is None else found.finish
 
 
@@ -203,7 +210,9 @@ def _constructed(base: Instance, scheme: Scheme, goal: Goal) -> _Stages | None:
     return found
 
 
-def _along_shallow_trees(base: Instance, scheme: Scheme) -> _Stages | None:
+def _along_shallow_trees(
+    base: Instance, scheme: Scheme, shake: Callable[..., IntArray] | None
+) -> _Stages | None:
     """Return stages in which everything takes the quickest ways; None if something cannot."""
     if not can_branch(base.problem):
         return None
@@ -219,7 +228,7 @@ def _along_shallow_trees(base: Instance, scheme: Scheme) -> _Stages | None:
         finish = finish_time(tasks, tasks.start)
         item = [items[i] for i in numbers]
         stages.append(_Stage(instance=instance, plan=None, tasks=tasks, finish=finish, item=item))
-    return _pipelined(base, stages, len(scheme.shares), None)
+    return _pipelined(base, stages, len(scheme.shares), None, shake=shake)
 
 
 def _joined(
@@ -337,10 +346,17 @@ def _realised(instance: Instance, plan: Plan, item: list[Item]) -> list[list[Del
     ]
 
 
-def _pipelined(base: Instance, stages: list[_Stage], num_shares: int, goal: Goal | None) -> _Stages:
+def _pipelined(
+    base: Instance,
+    stages: list[_Stage],
+    num_shares: int,
+    goal: Goal | None,
+    *,
+    shake: Callable[..., IntArray] | None = None,
+) -> _Stages:
     """Schedule the transfers of all stages together: each starts as soon as its sum is there.
 
-    List scheduling has a try too where there is a goal for it.
+    List scheduling has a try too where there is a goal for it, and so has shaking.
     """
     parts = [stage.tasks for stage in stages]
     ends = np.cumsum([0, *(stage.finish for stage in stages)])
@@ -360,6 +376,8 @@ def _pipelined(base: Instance, stages: list[_Stage], num_shares: int, goal: Goal
             start = schedule_tasks(base, tasks, key=key, order=order)
             start = justify(base, tasks, start, rounds=JUSTIFICATIONS, order=order)
             best = min(best, start, key=finish_of)
+    if shake is not None:
+        best = shake(base, tasks, best, order=order)
     return _Stages(list(_deliveries(stages, parts, best)), finish_of(best))
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from operator import itemgetter
 
 from teccl.construct.goal import Goal
-from teccl.construct.params import CHUNK_TOLERANCE, OFFER_UNITS, PYTHON_UNITS
+from teccl.construct.params import CHUNK_TOLERANCE, NEVER, OFFER_UNITS, PYTHON_UNITS
 from teccl.construct.schemes import Outlook, one_shot, outlook, owned, schemes
 from teccl.construct.shallow_trees import can_branch
 from teccl.construct.staged import Scheme, shallow_finish, staged_schedule
@@ -66,13 +66,15 @@ class Staged:
 def _probed(search: Search, turn: list[tuple[Outlook, Scheme]]) -> Iterator[tuple[Outlook, Scheme]]:
     """Yield schemes in the order in which they end along shallow trees, with a piece for each GPU.
 
-    Those that look worse than what others take are left out; those that cannot be probed come as
-    they look.
+    Where every piece has an overhead, a share is one piece. Schemes that look worse than what
+    others take are left out; those that cannot be probed come as they look.
     """
     request, found = search.request, list[tuple[int, Outlook, Scheme]]()
     best = None
     for seen, scheme in turn:
         pieces = -(-len(scheme.shares[0][0].classes) // len(scheme.shares))
+        if request.topology.has_overheads:
+            pieces = 1
         work = delivery_work(search.features, seen.deliveries * pieces)
         if best is not None and _guess(seen) >= best:
             continue
@@ -114,7 +116,8 @@ def climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
             seed=search.request.seed,
             checkpoint=search.checkpoint,
         )
-        schedule = staged_schedule(problem, scheme, goal)
+        known = search.incumbents.fastest if search.incumbents else NEVER
+        schedule = staged_schedule(problem, scheme, goal, known=known)
         search.budget.spend(goal.spent)
         taken = work + goal.spent
         if schedule is None:
