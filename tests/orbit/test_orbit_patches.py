@@ -115,7 +115,7 @@ def test_plans_are_mended_on_presets(spec, collective):
 
 
 def test_a_weak_gpu_gets_sums_while_it_sends_its_contributions():
-    """What comes to it and what it sends overlap: the halves one after the other take far longer."""
+    """What comes to it and what it sends overlap; one after the other would take far longer."""
     fabric = parse_fabric("dgx-h100:chassis=6")
     damage = Damage.of(fabric, down=["c1/gpu2:c1/nvswitch"])
     ends = {}
