@@ -127,6 +127,17 @@ def test_a_weak_gpu_gets_sums_while_it_sends_its_contributions():
     assert ends["allreduce"] < 0.7 * (ends["reducescatter"] + ends["allgather"])
 
 
+def test_overlapping_halves_take_the_times_of_the_plan_from_the_whole_fabric():
+    """The links of the first chunk may be slow, those of its images are not."""
+    fabric = parse_fabric("ring:gpus=6")
+    plan = solve_orbit(fabric, "allreduce", size="1MB", chunks=1).schedule
+    slow = fabric.link_at(0).bandwidth / 3
+    for seed in range(30):
+        down = random.Random(seed).sample(range(6, 12), 2)
+        damage = Damage(fabric=fabric, rates={0: slow, 1: slow, **dict.fromkeys(down)})
+        assert is_correct_when_listed(mend_orbit(plan, damage).schedule)
+
+
 def test_the_load_is_that_of_the_busiest_link_of_each_orbit():
     """Removed images and added sends count where they are."""
     fabric = parse_fabric("dgx-h100:chassis=3")
