@@ -115,7 +115,7 @@ def test_plans_are_mended_on_presets(spec, collective):
 
 
 def test_a_weak_gpu_gets_sums_while_it_sends_its_contributions():
-    """What comes to it and what it sends overlap: the halves one after the other take far longer."""
+    """What comes to it and what it sends overlap; one after the other would take far longer."""
     fabric = parse_fabric("dgx-h100:chassis=6")
     damage = Damage.of(fabric, down=["c1/gpu2:c1/nvswitch"])
     ends = {}
@@ -125,6 +125,17 @@ def test_a_weak_gpu_gets_sums_while_it_sends_its_contributions():
         assert is_correct_when_listed(result.schedule)
         ends[collective] = result.schedule.finish_ps
     assert ends["allreduce"] < 0.7 * (ends["reducescatter"] + ends["allgather"])
+
+
+def test_overlapping_halves_take_the_times_of_the_plan_from_the_whole_fabric():
+    """The links of the first chunk may be slow, those of its images are not."""
+    fabric = parse_fabric("ring:gpus=6")
+    plan = solve_orbit(fabric, "allreduce", size="1MB", chunks=1).schedule
+    slow = fabric.link_at(0).bandwidth / 3
+    for seed in range(30):
+        down = random.Random(seed).sample(range(6, 12), 2)
+        damage = Damage(fabric=fabric, rates={0: slow, 1: slow, **dict.fromkeys(down)})
+        assert is_correct_when_listed(mend_orbit(plan, damage).schedule)
 
 
 def test_the_load_is_that_of_the_busiest_link_of_each_orbit():

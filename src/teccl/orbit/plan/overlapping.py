@@ -65,15 +65,14 @@ class Transport(NamedTuple):
     arrival: IntArray
 
     @staticmethod
-    def of(problem: FabricProblem, damage: Damage, rows: Rows, element: IntArray) -> "Transport":
-        """Take sends apart."""
+    def of(problem: FabricProblem, rows: Rows, element: IntArray, arrival: IntArray) -> "Transport":
+        """Take sends apart, given when each is at the far end."""
         by = np.lexsort((rows["start_ps"], rows["transfer"]))
         hops = rows[by]
         number, first, count = np.unique(hops["transfer"], return_index=True, return_counts=True)
         if (count > 2).any():
             raise MethodError("ways of the plan lead through several switches; plan it anew")
         last = first + count - 1
-        held, alpha = lengths(problem, damage, hops["link"][last])
         src, dst = problem.fabric.link_ends(hops["link"])
         return Transport(
             number=number,
@@ -84,8 +83,15 @@ class Transport(NamedTuple):
             sender=src[first],
             receiver=dst[last],
             start=hops["start_ps"][first],
-            arrival=hops["start_ps"][last] + held + alpha,
+            arrival=arrival[by][last],
         )
+
+    @staticmethod
+    def planned(half: "MendedHalf") -> "Transport":
+        """Take the plan apart, whose links are as they were before the damage."""
+        plan = OrbitSchedule(problem=half.problem, sends=half.sends)
+        nobody = np.zeros(len(plan), dtype=np.int64)
+        return Transport.of(half.problem, plan.sends, nobody, plan.arrival_ps)
 
     def images(self, problem: FabricProblem, rows: IntArray, element: IntArray) -> "Transport":
         """Return some transfers of first chunks, each moved by an element."""
@@ -116,9 +122,10 @@ class _Moves(NamedTuple):
     @staticmethod
     def of(half: MendedHalf, damage: Damage) -> "_Moves":
         """List what is placed anew."""
-        nobody = np.zeros(len(half.sends), dtype=np.int64)
-        plan = Transport.of(half.problem, damage, half.sends, nobody)
-        own = Transport.of(half.problem, damage, half.added, half.added["element"])
+        plan, added = Transport.planned(half), half.added
+        held, alpha = lengths(half.problem, damage, added["link"])
+        arrival = added["start_ps"] + held + alpha
+        own = Transport.of(half.problem, added, added["element"], arrival)
         chain = plan.images(half.problem, *_ancestors(half, plan, own))
         both = Transport(*(np.concatenate(pair) for pair in zip(own, chain, strict=True)))
         ends = [half.pairs(both.chunk, both.element, x) for x in (both.sender, both.receiver)]
@@ -232,7 +239,7 @@ def overlapped(
     here = _calendars(problem, base, removed, damage, len(added) + len(copies.planned))
     hold_all(added["link"], added["start_ps"], links, here)
     image = copies.pairs // problem.fabric.num_gpus
-    ready = _complete(scattered, sums.pairs, ready, damage, image)
+    ready = _complete(scattered, sums.pairs, ready, image)
     turns = np.lexsort((copies.transport.start, ready[copies.ends[0]]))
     for time in (copies.transport.start, copies.transport.arrival):
         time[copies.planned] += turn
@@ -251,13 +258,10 @@ def _calendars(
     return Calendars.of(problem, ordered, damage, gone).opened(4 * moves)
 
 
-def _complete(
-    half: MendedHalf, pairs: IntArray, ready: IntArray, damage: Damage, images: IntArray
-) -> IntArray:
+def _complete(half: MendedHalf, pairs: IntArray, ready: IntArray, images: IntArray) -> IntArray:
     """When the sums of some chunks are complete, given when what was placed is at ranks."""
     problem, order = half.problem, half.problem.fabric.group.order
-    nobody = np.zeros(len(half.sends), dtype=np.int64)
-    plan = Transport.of(problem, damage, half.sends, nobody)
+    plan = Transport.planned(half)
     by_chunk = np.zeros(problem.num_chunk_orbits, dtype=np.int64)
     np.maximum.at(by_chunk, plan.chunk, plan.arrival)
     chunk, element = images // order, images % order
