@@ -2,7 +2,7 @@
 
 Where a GPU may keep nothing, or too little, what it receives goes on without a pause, and all that
 it adds up arrives at the same moment. Transfers that hang together so are one piece that holds
-links at fixed times after its begin. Pieces are put in order like single transfers.
+links at fixed times after its begin. RigidPieces are put in order like single transfers.
 """
 
 from collections.abc import Iterator
@@ -161,7 +161,7 @@ def _rigid_starts(
             yield start[pieces.piece] + pieces.offset, finish
 
 
-class Pieces(NamedTuple):
+class RigidPieces(NamedTuple):
     """Transfers that follow from one another as one task, and where each transfer is in which."""
 
     tasks: Tasks
@@ -169,7 +169,7 @@ class Pieces(NamedTuple):
     offset: IntArray
 
 
-def _pieces(tasks: Tasks, stays: _Stays, is_rigid: BoolArray) -> Pieces | None:
+def _pieces(tasks: Tasks, stays: _Stays, is_rigid: BoolArray) -> RigidPieces | None:
     """Join all tasks that rigid arcs connect; None if no times suit all of these."""
     before, after = stays.before[is_rigid], stays.order.next_task[is_rigid]
     lag = stays.order.next_lag[is_rigid]
@@ -193,7 +193,7 @@ def _pieces(tasks: Tasks, stays: _Stays, is_rigid: BoolArray) -> Pieces | None:
     return joined_pieces(tasks, np.unique(piece, return_inverse=True)[1], offset)
 
 
-def joined_pieces(tasks: Tasks, piece: IntArray, offset: IntArray) -> Pieces:
+def joined_pieces(tasks: Tasks, piece: IntArray, offset: IntArray) -> RigidPieces:
     """Return pieces as tasks, each of which begins with the first of its own."""
     by_offset = np.lexsort((offset, piece))
     roots = by_offset[np.flatnonzero(np.diff(piece[by_offset], prepend=-1))]
@@ -223,10 +223,10 @@ def joined_pieces(tasks: Tasks, piece: IntArray, offset: IntArray) -> Pieces:
         source=tasks.source[concatenated_ranges(source, source + senders)],
         feeder=None,
     )
-    return Pieces(joined, piece, offset)
+    return RigidPieces(joined, piece, offset)
 
 
-def _order_of(stays: _Stays, pieces: Pieces, is_rigid: BoolArray) -> Precedence:
+def _order_of(stays: _Stays, pieces: RigidPieces, is_rigid: BoolArray) -> Precedence:
     """Return which pieces wait for which."""
     count, order = len(pieces.tasks), stays.order
     before, task = stays.before[~is_rigid], order.next_task[~is_rigid]
@@ -244,7 +244,7 @@ def _order_of(stays: _Stays, pieces: Pieces, is_rigid: BoolArray) -> Precedence:
     )
 
 
-def meets_itself(pieces: Pieces) -> bool:
+def meets_itself(pieces: RigidPieces) -> bool:
     """Whether some piece would hold a resource twice at the same time."""
     tasks = pieces.tasks
     owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))
