@@ -144,11 +144,11 @@ def _late(network: Network, star: Pairs, until: int) -> npt.NDArray[np.bool_]:
     amount = np.array([float(each) for each in star.amount])
     unit = UNITS / amount.sum()
     rates = np.array([float(carried(steps, 0, until)) for steps in network.steps]) / count
-    place = np.arange(count)
+    place, every = np.arange(count), np.arange(nodes)
     lag = np.rint(network.step / grid).astype(np.int64)
     arcs = [
         *_over_time(topology.link_src, topology.link_dst, lag, rates * unit, place),
-        *_over_time(*2 * [np.arange(nodes)], np.ones(nodes, int), np.full(nodes, UNITS), place),
+        *_over_time(every, every, np.ones_like(every), np.full(nodes, UNITS), place),
     ]
     origin, sink = nodes * count, nodes * count + 1
     begin = star.source * count + np.minimum(star.ready // grid, count - 1).astype(np.int64)

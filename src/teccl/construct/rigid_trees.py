@@ -2,7 +2,7 @@
 
 Where a GPU may keep nothing, or too little, what it receives goes on without a pause, and all that
 it adds up arrives at the same moment. Transfers that hang together so are one piece that holds
-links at fixed times after its begin. Pieces are put in order like single transfers.
+links at fixed times after its begin. RigidPieces are put in order like single transfers.
 """
 
 from collections.abc import Iterator

@@ -63,7 +63,7 @@ def train_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
             return
         goal.begin(work)
         found = _placed(instance, _trains(instance, across=across, is_free=is_free))
-        for plan in found and _filled(instance, *found, goal):
+        for plan in () if found is None else _filled(instance, *found, goal):
             if plan.finish < best:
                 best = plan.finish
                 yield plan

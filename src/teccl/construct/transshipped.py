@@ -133,7 +133,7 @@ class _Hops(NamedTuple):
 
     link: IntArray
     interval: IntArray
-    count: IntArray
+    number: IntArray
     lag: IntArray
 
 
@@ -223,7 +223,7 @@ def _followed(
         for walk in coming.pop(number, ()):
             waiting[walk.node].append(walk)
         rows = range(int(by_interval[number]), int(by_interval[number + 1]))
-        left = {row: int(hops.count[row]) for row in rows}
+        left = {row: int(hops.number[row]) for row in rows}
         # Hops that take no interval may bring what others of the same interval pass on.
         is_moving = True
         while left and is_moving:
