@@ -17,10 +17,12 @@ from teccl.construct.tasks import tasks_of_plan
 from teccl.errors import MethodError
 from teccl.keywords import SwitchMode
 from teccl.timegrid import TimeGrid
+from teccl.topology import Topology
 from teccl.units import PICOSECONDS
 
 # From a moment on a link has a rate.
 RateStep = tuple[Fraction, Fraction]
+RateOf = Callable[[Sequence[RateStep], Fraction], Fraction]
 
 
 def at_mean_rates(instance: Instance, horizon_ps: int) -> Instance:
@@ -29,11 +31,16 @@ def at_mean_rates(instance: Instance, horizon_ps: int) -> Instance:
 
 
 def at_lasting_rates(instance: Instance, horizon_ps: int) -> Instance:
-    """Return the instance with mean rates, of links that fall with those that they fall to.
+    """Return the instance with the rates that last, as if they never changed."""
+    return _still(instance, Fraction(horizon_ps, PICOSECONDS), _lasting)
+
+
+def lasting_topology(topology: Topology, horizon_ps: int) -> Topology:
+    """Return a topology with mean rates, of links that fall with those that they fall to.
 
     What a link that falls carries before is more, but not what passes last.
     """
-    return _still(instance, Fraction(horizon_ps, PICOSECONDS), _lasting)
+    return _without_changes(topology, Fraction(horizon_ps, PICOSECONDS), _lasting)
 
 
 def _mean(steps: Sequence[RateStep], end: Fraction) -> Fraction:
@@ -47,22 +54,21 @@ def _lasting(steps: Sequence[RateStep], end: Fraction) -> Fraction:
     return min(last, _mean(steps, end))
 
 
-def _still(
-    instance: Instance,
-    end: Fraction,
-    rate_of: Callable[[Sequence[RateStep], Fraction], Fraction],
-) -> Instance:
-    """Return the instance with rates that do not change.
-
-    Sums in switches are left out: what meets there could not be moved in time as one.
-    """
-    topology = instance.problem.topology
+def _without_changes(topology: Topology, end: Fraction, rate_of: RateOf) -> Topology:
     links = tuple(
         replace(link, bandwidth=rate_of(topology.rate_steps(link), end), profile=())
         for link in topology.links
     )
-    nodes = tuple(replace(node, reduce=False) for node in topology.nodes)
-    still = replace(topology, links=links, nodes=nodes)
+    return replace(topology, links=links)
+
+
+def _still(instance: Instance, end: Fraction, rate_of: RateOf) -> Instance:
+    """Return the instance with rates that do not change, where nothing waits if buffers are few.
+
+    Sums in switches are left out: what meets there could not be moved in time as one.
+    """
+    still = _without_changes(instance.problem.topology, end, rate_of)
+    still = replace(still, nodes=tuple(replace(node, reduce=False) for node in still.nodes))
     buffer = None if instance.problem.buffer is None else 0
     problem = replace(instance.problem, topology=still, buffer=buffer)
     return Instance.build(problem, ways=instance.routes.ways())

@@ -1,15 +1,19 @@
 """Staged: AllReduces that form sums in stages, one-shot and exchanges, which need few steps."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from operator import itemgetter
 
+from teccl.construct.compositions import lasting_topology
 from teccl.construct.goal import Goal
 from teccl.construct.params import CHUNK_TOLERANCE, NEVER, OFFER_UNITS, PYTHON_UNITS
 from teccl.construct.schemes import Outlook, one_shot, outlook, owned, schemes
 from teccl.construct.shallow_trees import can_branch
 from teccl.construct.staged import Scheme, shallow_finish, staged_schedule
 from teccl.demand import Collective
+from teccl.errors import ScheduleError
 from teccl.problem import Problem
+from teccl.schedule import Schedule
 from teccl.synthesis.chunks import most_chunks
 from teccl.synthesis.features import Features
 from teccl.synthesis.search import Search
@@ -117,7 +121,7 @@ def climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
             checkpoint=search.checkpoint,
         )
         known = search.incumbents.fastest if search.incumbents else NEVER
-        schedule = staged_schedule(problem, scheme, goal, known=known)
+        schedule = staged_schedule(_still(search, problem), scheme, goal, known=known)
         search.budget.spend(goal.spent)
         taken = work + goal.spent
         if schedule is None:
@@ -125,7 +129,9 @@ def climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
         if _is_limited(search) and verify(schedule):
             # A relay had to keep or to copy what it passes on.
             return
-        finish = search.offer(schedule)
+        finish = _offer(search, schedule, problem)
+        if finish is None:
+            return
         yield
         # More pieces are more work; they must gain what that is worth.
         worth = max(1 / CHUNK_TOLERANCE, search.budget.price * work)
@@ -135,6 +141,33 @@ def climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
         if before is not None and 2 * finish - before >= search.incumbents.fastest:
             return
         before = finish
+
+
+def _still(search: Search, problem: Problem) -> Problem:
+    """Return a problem with rates that last where they change."""
+    if not problem.topology.has_profiles:
+        return problem
+    return replace(problem, topology=lasting_topology(problem.topology, search.target or 1))
+
+
+def _offer(search: Search, schedule: Schedule, problem: Problem) -> int | None:
+    """Offer a schedule and return its finish; where rates change, its order at those of then.
+
+    None where that order is of no use then.
+    """
+    from teccl.replay import simulate
+    from teccl.verification import has_same_order, verify
+
+    if not problem.topology.has_profiles:
+        return search.offer(schedule)
+    try:
+        replay = simulate(schedule, topology=problem.topology)
+    except ScheduleError:
+        return None
+    is_ordered = search.request.any_order or has_same_order(replay.schedule)
+    if verify(replay.schedule) or not is_ordered:
+        return None
+    return search.offer_replay(replay)
 
 
 def _is_limited(search: Search) -> bool:
