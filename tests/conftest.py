@@ -14,8 +14,18 @@ import pytest
 from tests import kernels, reaper
 from tests.browsing import running_browser
 
+from teccl.construct.params import BUDGET
+
 # Seconds that processes have to end by themselves after the last test.
 _ENDING_S = 20.0
+# Work of a search, and processes of a study, where none are asked for.
+_NORMAL = BUDGET["normal"]
+_COUNT = os.cpu_count
+# Folders whose tests need schedules, but not good ones.
+_ANY_SCHEDULE = (
+    *("benchmarks", "cli", "docs", "exchange", "formats", "placement", "replay", "report"),
+    *("rounds", "runtime", "schedule", "simulators", "studies", "torch", "verification", "web"),
+)
 # Kept, because it outlives this process, of which Python would warn.
 _STARTED: list[subprocess.Popen[bytes]] = []
 
@@ -65,6 +75,28 @@ def _left() -> list[str]:
         if "teccl" in command and "resource_tracker" not in command:
             found.append(command)
     return found + [str(path) for path in Path(tempfile.gettempdir()).glob("teccl-*")]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_searches(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Let searches end early in tests of what is made of schedules, and studies start no process.
+
+    Processes of studies search on their own, and load everything first.
+    """
+    folder = request.path.relative_to(Path(__file__).parent).parts[0]
+    with pytest.MonkeyPatch.context() as patch:
+        if folder in _ANY_SCHEDULE:
+            patch.setitem(BUDGET, "normal", BUDGET["quick"])
+            patch.setattr(os, "cpu_count", lambda: 1)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def whole_searches(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let slow tests search as users do."""
+    if request.node.get_closest_marker("slow") is not None:
+        monkeypatch.setitem(BUDGET, "normal", _NORMAL)
+        monkeypatch.setattr(os, "cpu_count", _COUNT)
 
 
 @pytest.fixture(scope="session")

@@ -59,7 +59,7 @@ def test_a_sample_has_no_faults(index: int) -> None:
 def test_what_was_found_stays_mended() -> None:
     """A tenant that wants nothing, and epochs that are short beside latencies and slow links."""
     with Runner() as runner:
-        for index in (93, 626, 717, 791):
+        for index in (93, 626, 717, 791, 895, 1171):
             case = draw_case(32, index)
             case["keywords"]["time_limit"] = 2
             record = runner.run(case)

@@ -22,7 +22,7 @@ from teccl.verification import verify
 
 BATCH = 100
 BATCHES = range(1, 51)
-SAMPLE = 20
+SAMPLE = 10
 
 
 class Made(NamedTuple):

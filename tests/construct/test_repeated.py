@@ -62,7 +62,9 @@ def test_repeated_plans_verify(spec: str, collective: str) -> None:
         assert not verify(realise(made, plan, method="construct"))
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(
+    "seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 12))]
+)
 def test_random_fabrics_verify(seed: int) -> None:
     """Periods are correct on random networks too, with mixed rates and layers of switches."""
     rng = random.Random(seed)

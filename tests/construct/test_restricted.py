@@ -103,7 +103,7 @@ def test_sums_for_one_gpu_keep_to_buffers(collective: str, buffer: int) -> None:
 @pytest.mark.parametrize("topology", ["ring:gpus=5", "dgx1", "dgx-h100"])
 def test_sums_for_all_keep_to_buffers(topology: str, buffer: int) -> None:
     """In one shot everybody sends its own, and what relays keep is counted."""
-    result = solve(topology, "allreduce", size="64KB", buffer=buffer)
+    result = solve(topology, "allreduce", size="64KB", buffer=buffer, effort="quick")
     assert not verify(result.schedule)
     assert result.physical_gap >= 0
 

@@ -51,15 +51,21 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("store") / "studies.sqlite"
 
 
+@pytest.mark.parametrize(
+    "is_whole", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["short", "whole"]
+)
 @pytest.mark.parametrize("page", pages_with_commands(), ids=lambda page: page.name)
 def test_commands_work(
-    page: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    page: Path, is_whole: bool, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commands of a page succeed one after the other in an empty folder."""
+    """The commands of a page succeed one after the other in an empty folder.
+
+    Slow tests search as users do, others shorter.
+    """
     if any(step.file is None and "--backend torch" in step.text for step in steps(page)):
         pytest.importorskip("torch", reason="torch is not installed; pip install torch==2.13.0+cpu")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("TECCL_STORE", str(store))
+    monkeypatch.setenv("TECCL_STORE", f"{store}-{is_whole}")
     for step in steps(page):
         if step.file is not None:
             Path(step.file).write_text(step.text, encoding="utf-8")

@@ -20,8 +20,8 @@ from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
 
 # Seeds of random problems without copies that are judged quickly, and how many there are in all.
-QUICK = range(40)
-SLOW = range(40, 1500)
+QUICK = range(16)
+SLOW = range(16, 1500)
 
 
 def torus_network(epoch="fastest"):
@@ -214,7 +214,7 @@ def judged(seed: int) -> bool:
 
 def test_rates_are_no_slower_than_whole_chunks():
     """On random problems without copies rates need no more epochs, which is proven exactly."""
-    assert sum(judged(seed) for seed in QUICK) >= 5
+    assert sum(judged(seed) for seed in QUICK) >= 2
 
 
 @pytest.mark.slow

@@ -101,13 +101,13 @@ def undercuts(seed: int) -> bool | None:
 
 def test_no_schedule_ends_before_what_is_proven() -> None:
     """An independent program, written from the rules alone, finds nothing sooner."""
-    verdicts = [undercuts(seed) for seed in range(60)]
-    assert verdicts.count(False) >= 10
+    verdicts = [undercuts(seed) for seed in range(20)]
+    assert verdicts.count(False) >= 3
     assert True not in verdicts
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(1, 41))
+@pytest.mark.parametrize("number", range(41))
 def test_no_schedule_ends_before_what_is_proven_in_batches(number: int) -> None:
     """More of the same."""
     assert True not in [undercuts(seed) for seed in range(60 * number, 60 * (number + 1))]

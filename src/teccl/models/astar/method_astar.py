@@ -54,6 +54,8 @@ MAX_DOUBLINGS = 12
 # Triples of chunk, link and epoch that are stated in a second at most: a round that takes longer
 # than a time limit leaves is not begun.
 TRIPLES_PER_SECOND = 1_000_000
+# Entries of these, one for each epoch in which a chunk holds its link.
+ENTRIES_PER_SECOND = 5_000_000
 # Time limits after which nobody waits for what completes a schedule.
 MOST_LIMITS = 1.5
 
@@ -212,7 +214,9 @@ class _Run:
     ) -> AstarRound:
         begin = self.begin if begin is None else begin
         epochs = begin + length + ahead
-        self._check_time(len(self.inner.chunks) * self.inner.topology.num_links * epochs)
+        triples = len(self.inner.chunks) * self.inner.topology.num_links * epochs
+        held = float(np.minimum(self.task.inner_grid.kappa, epochs).mean())
+        self._check_time(triples / TRIPLES_PER_SECOND + triples * held / ENTRIES_PER_SECOND)
         arcs = self._wide_arcs(epochs)
         return build_round(
             arcs,
@@ -364,10 +368,10 @@ class _Run:
         if limit is not None and self.search.elapsed_s > MOST_LIMITS * limit:
             raise SearchStoppedError(Status.TIME_LIMIT)
 
-    def _check_time(self, triples: int) -> None:
+    def _check_time(self, seconds: float) -> None:
         """End where a round takes longer to state than the user's limit leaves."""
         limit = self.request.time_limit_s
-        if limit is not None and triples / TRIPLES_PER_SECOND > limit - self.search.elapsed_s:
+        if limit is not None and seconds > limit - self.search.elapsed_s:
             raise SearchStoppedError(Status.TIME_LIMIT)
 
     def _round_seconds(self, length: int) -> float:
