@@ -304,9 +304,29 @@ class _Program:
     def plan(self, shop: Workshop, values: FloatArray) -> Plan:
         """Return the transfers that are taken; of two into one GPU the program has none."""
         taken = [key for key, column in self.takes.items() if values[column] > 0.5]
+        taken = _useful(shop, taken, {key: values[self.starts[key]] for key in taken})
         job = np.array([j for j, _ in taken], dtype=np.int64)
         route = np.array([r for _, r in taken], dtype=np.int64)
         start = np.array([round(values[self.starts[key]]) for key in taken]) * self.unit
         rows = single_rows(shop.chunk[job], route, start)
         length = shop.net.route["length"][shop.jobs.job["size_index"][job], route]
         return Plan(rows=rows, finish=int((start + length).max()), exact=True)
+
+
+def _useful(
+    shop: Workshop, taken: list[tuple[int, int]], start: dict[tuple[int, int], float]
+) -> list[tuple[int, int]]:
+    """Leave out transfers that lead to nobody who wants the chunk.
+
+    They cost the program nothing; of a sum, turned round, a GPU that contributes nothing would send.
+    """
+    routes, table = shop.instance.routes, shop.instance.problem.chunks
+    wanted: dict[int, set[int]] = {}
+    kept = set()
+    for job, route in sorted(taken, key=lambda key: -start[key]):
+        goals = table.sets[table.destination_set[shop.chunk[job]]]
+        needed = wanted.setdefault(job, set(goals.tolist()))
+        if int(routes.dst[route]) in needed:
+            needed.add(int(routes.src[route]))
+            kept.add((job, route))
+    return [key for key in taken if key in kept]
