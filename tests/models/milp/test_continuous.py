@@ -11,15 +11,18 @@ from tests.bounds.oracle import Oracle, OutOfTimeError
 from tests.construct.small import best_plan, make_instance, plans, verified
 from tests.construct.test_insertion import last_plan
 
+import teccl
 from teccl.bounds import summarise
 from teccl.construct.instance import Instance
 from teccl.demand import Demand
+from teccl.demand.demand_files import demand_from_dict
 from teccl.models.milp.continuous import closed_plan, is_small
 from teccl.problem import Problem
 from teccl.reachability import find_unreachable
 from teccl.replay import simulate
 from teccl.solvers import SolverOptions
 from teccl.topology import Link, Node, Topology
+from teccl.topology.topology_files import topology_from_dict
 
 finish = attrgetter("finish")
 
@@ -111,6 +114,44 @@ def test_no_schedule_ends_before_what_is_proven() -> None:
 def test_no_schedule_ends_before_what_is_proven_in_batches(number: int) -> None:
     """More of the same."""
     assert True not in [undercuts(seed) for seed in range(60 * number, 60 * (number + 1))]
+
+
+def test_nobody_sends_of_a_sum_what_it_has_not_got() -> None:
+    """A GPU that contributes nothing and passes nothing on has no part in a closed sum.
+
+    The program, which looks at sums turned round, may send idle copies for nothing.
+    """
+    nodes = [{"name": "sw0", "kind": "switch"}, *({"name": f"gpu{i}"} for i in range(3))]
+    rates = [("gpu0", "sw0", 25, 1.0), ("gpu1", "sw0", 10, 0.0), ("gpu2", "sw0", 7, 0.05)]
+    rates += [("gpu1", "gpu2", 12.5, 1.3), ("gpu0", "sw0", 46, 1.0)]
+    links = [
+        {
+            "src": src,
+            "dst": dst,
+            "bandwidth": f"{rate}GB/s",
+            "alpha": f"{alpha}us",
+            "bidirectional": True,
+        }
+        for src, dst, rate, alpha in rates
+    ]
+    one_sum = {"sources": [2], "destinations": [0], "reduce": True}
+    demand = demand_from_dict(
+        {
+            "schema_version": 1,
+            "collectives": [
+                {"name": "sum", "size": "1000B", "chunks": [one_sum], "priority": 2},
+                {"name": "rest", "collective": "scatter", "size": "64KB", "root": 2},
+            ],
+        }
+    )
+    result = teccl.solve(
+        topology_from_dict({"nodes": nodes, "links": links}),
+        demand=demand,
+        chunks=4,
+        effort="quick",
+        switch="no-copy",
+    )
+    assert result.status is teccl.Status.OPTIMAL
 
 
 def test_joined_passages_are_not_bounded() -> None:
