@@ -71,7 +71,8 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
             if goal.climbs
             else part.is_worth(promised, work)
         )
-        if promised < NEVER and not tied and not is_worth:
+        is_left = goal.spent + work <= goal.most
+        if promised < NEVER and not tied and not (is_worth and is_left):
             continue
         if not part.claims_more(name, num_chunks):
             continue

@@ -31,6 +31,8 @@ class Goal:
         Finish of the best plan that there is for these chunks, or that more of them promise.
     climbs
         Whether more chunks are tried next.
+    most
+        Units that are left in all; no run that would take more is begun once there is a plan.
     shares
         Units that each construction has had for each number of chunks and target.
     taken
@@ -45,6 +47,7 @@ class Goal:
     spent: int = 0
     known: int = NEVER
     climbs: bool = False
+    most: int = NEVER
     finishes: dict[str, list[int]] = field(default_factory=dict)
     shares: dict[tuple[str, int, int], int] = field(default_factory=dict)
     taken: dict[str, tuple[int, int]] = field(default_factory=dict)

@@ -35,16 +35,17 @@ class ConstructionStrategy:
             search.budget.spend(search.features.offer_work(count))
             problem = search.request.problem(count)
             climbs = search.request.chunks is None and count < most_chunks(search)
-            construct_one(search, problem, allowance=search.budget.glance, climbs=climbs)
+            most = search.budget.left
+            construct_one(search, problem, allowance=search.budget.glance, most=most, climbs=climbs)
             yield
 
 
 def construct_one(
-    search: Search, problem: Problem, *, allowance: int, climbs: bool = False
+    search: Search, problem: Problem, *, allowance: int, most: int = NEVER, climbs: bool = False
 ) -> None:
     """Offer the first plan at once and the best one in the end, however it ends.
 
-    `climbs` says that more chunks are tried next.
+    `most` are units that are left in all, `climbs` says that more chunks are tried next.
     """
     from teccl.construct.constructions import construct
     from teccl.construct.instance import Instance
@@ -64,6 +65,7 @@ def construct_one(
         taken=search.taken,
         known=NEVER if known is None else known.epochs or known.finish_ps,
         climbs=climbs,
+        most=most,
     )
     # The best whose times hold and, where rates change, the best whose times are estimates.
     pending: dict[bool, Plan] = {}
