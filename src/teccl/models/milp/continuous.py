@@ -318,7 +318,7 @@ def _useful(
 ) -> list[tuple[int, int]]:
     """Leave out transfers that lead to nobody who wants the chunk.
 
-    They cost the program nothing; of a sum, turned round, a GPU that contributes nothing would send.
+    They cost the program nothing; in a sum, turned round, GPUs would send that contribute nothing.
     """
     routes, table = shop.instance.routes, shop.instance.problem.chunks
     wanted: dict[int, set[int]] = {}
