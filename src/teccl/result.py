@@ -138,7 +138,7 @@ class Result:
 
     @property
     def physical_bound_s(self) -> float | None:
-        """Seconds that no schedule with any chunking can beat."""
+        """Seconds that no schedule can beat, into however many equal chunks the data is cut."""
         return None if self.bound is None else self.bound.physical_ps / PICOSECONDS
 
     @property

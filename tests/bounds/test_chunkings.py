@@ -4,6 +4,7 @@ from teccl.bounds import all_bounds
 from teccl.bounds.chunkings import any_number_of_chunks
 from teccl.bounds.model import Bound
 from teccl.demand import Demand
+from teccl.demand.demand_files import demand_from_dict
 from teccl.problem import Problem
 from teccl.topology import Topology
 
@@ -63,3 +64,23 @@ def test_chunks_that_leave_last_come_one_by_one_or_in_pairs():
     size = 1e12 / 721.8e3 / 3
     assert abs(best.value - (2 * (0.6e6 + size) + 2 * (1.53625e6 + 2 * size))) < 10
     assert best.certificate.startswith("cut into 3")
+
+
+def test_sums_that_nobody_else_contributes_to_are_left_alone():
+    """A GPU that has all of a sum itself departs from nothing that others must wait for."""
+    demand = demand_from_dict(
+        {
+            "schema_version": 1,
+            "collectives": [
+                {
+                    "name": "own",
+                    "size": "9KB",
+                    "chunks": [{"sources": [0], "destinations": [0, 1], "reduce": True}],
+                }
+            ],
+        }
+    )
+    topology = Topology.parse("line:gpus=3,alpha=1us,overhead=1us,bandwidth=1GB/s")
+    problem = Problem(topology=topology, demand=demand)
+    # One hop: an overhead, 9 KB at 1 GB/s, a latency.
+    assert all_bounds(problem, fluid=False)[0].value == 11_000_000

@@ -81,3 +81,12 @@ def test_direct_links_side_by_side_are_all_used():
     instance = make_instance(network, "scatter", size="2MB", num_chunks=8)
     best = min(plan.finish for plan in flow_plans(instance, Goal(target=1, allowance=10**9)))
     assert best == 50_000_000
+
+
+def test_a_single_chunk_gets_a_longer_horizon():
+    """Where nothing arrives in time, the next horizon is longer, for one chunk too."""
+    demand = Demand.collective("scatter", size="9KB", ranks=[0, 2])
+    instance = make_instance("line:gpus=3,alpha=1us,bandwidth=1GB/s", demand)
+    plans = list(flow_plans(instance, Goal(target=1, allowance=10**9)))
+    assert len(instance.problem.chunks) == 1
+    assert len(plans) == 1

@@ -42,7 +42,7 @@ class BoundReport:
 
     @property
     def physical_bound_s(self) -> float:
-        """Seconds that no schedule with any chunking can beat."""
+        """Seconds that no schedule can beat, into however many equal chunks the data is cut."""
         return self.bounds[Scope.PHYSICAL][0].value / PICOSECONDS
 
     @property

@@ -38,6 +38,9 @@ def first_departure_bounds(network: Network) -> list[Bound]:
         return []
     best: list[Bound] = []
     for sums in sums_wanted(network):
+        if not sums.chunks_of:
+            # Nobody contributes but the GPU itself.
+            continue
         known = _growth(network, len(sums.chunks_of))
         for start, left in _starts(network, sums):
             after = _arrival(network, sums, known, left)

@@ -175,6 +175,8 @@ def growth(hop: int, holds: Counter[int], count: int) -> list[int]:
     >>> growth(3, Counter([2]), 6)
     [0, 3, 5, 6, 7, 8]
     """
+    if count <= 1:
+        return [0] * count
     times, events = [0], list[tuple[int, int, int]]()
     fresh, now = 1, 0
     while True:

@@ -156,7 +156,7 @@ def _least_flow(network: _FlowNetwork, goal: Goal) -> _Hops | None:
         known = goal.known if best is None else min(goal.known, int(high))
         if is_over or not goal.is_worth(known, work):
             return best
-        horizon = (low + high) / 2 if best else low * (2 - max(value, 1) / total)
+        horizon = (low + high) / 2 if best else low * (2 - max(value, 1) / max(total, 2))
 
 
 def _flow(network: _FlowNetwork, horizon: float) -> tuple[_Hops, int]:

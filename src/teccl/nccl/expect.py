@@ -23,7 +23,7 @@ class Expectation:
     size_bytes
         As nccl-tests counts it.
     bound_s
-        No schedule is faster, whatever its chunks.
+        No schedule is faster, into however many equal chunks the data is cut.
     schedule_s
         The schedule that was found, None where none was asked for.
     nccl_s, nccl_choice

@@ -55,7 +55,7 @@ class BoundSummary:
     Parameters
     ----------
     physical_ps
-        No schedule with any chunking finishes earlier.
+        No schedule finishes earlier, into however many equal chunks the data is cut.
     chunk_ps
         No schedule with these whole chunks finishes earlier, where that was computed.
     epochs
