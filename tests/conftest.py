@@ -81,11 +81,12 @@ def _left() -> list[str]:
 def short_searches(request: pytest.FixtureRequest) -> Iterator[None]:
     """Let searches end early in tests of what is made of schedules, and studies start no process.
 
-    Processes of studies search on their own, and load everything first.
+    Processes of studies search on their own, and load everything first. Options have effects that
+    are to be seen.
     """
     folder = request.path.relative_to(Path(__file__).parent).parts[0]
     with pytest.MonkeyPatch.context() as patch:
-        if folder in _ANY_SCHEDULE:
+        if folder in _ANY_SCHEDULE and request.path.name != "test_options.py":
             patch.setitem(BUDGET, "normal", BUDGET["quick"])
             patch.setattr(os, "cpu_count", lambda: 1)
         yield

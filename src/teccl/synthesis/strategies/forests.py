@@ -115,7 +115,9 @@ def _pieces(search: Search, forest: "Forest") -> tuple[int, bool]:
     # Ends may take a little longer than the longest way.
     enough = NARROW_GAP * load / 2
     if fastest > enough:
-        return period * most, GAP_PART * fastest <= load
+        # Over single links ends are all that is lost; in switches an order wastes more than that.
+        is_direct = all(len(way) == 1 for way in forest.ways())
+        return period * most, fastest <= (1 / GAP_PART if is_direct else 2 * NARROW_GAP) * load
     # Ways take as long as their latencies and, beyond that, less the smaller pieces are.
     fixed = (most * fastest - slowest) / (most - 1) if most > 1 else 0.0
     periods = math.ceil((slowest - fixed) / max(1.0, enough - fixed))

@@ -109,8 +109,8 @@ def climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
         work = delivery_work(search.features, seen.deliveries * pieces)
         guess = seen.floor_ps if before else _guess(seen)
         is_hopeless = search.incumbents and guess >= search.incumbents.fastest
-        # Twice the pieces take twice what the last ones took, if that was more than estimated.
-        if is_hopeless or not search.is_worth(max(work, 2 * taken)):
+        # More pieces take no less than the last ones took, if that was more than estimated.
+        if is_hopeless or not search.is_worth(max(work, taken)):
             return
         search.budget.spend(work)
         goal = Goal(
