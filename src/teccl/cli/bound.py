@@ -72,9 +72,9 @@ def bound(
 ) -> None:
     """Prove how fast a collective can be at best, and name what binds.
 
-    Physical bounds hold for any number of chunks; with --chunks N there are also bounds for N
-    whole pieces per block, with --grid bounds in epochs. The one that a schedule must meet to be
-    optimal is marked with a star. With --schedule FILE bounds stand beside what the schedule takes.
+    Physical bounds hold for any chunking; with --chunks N there are also bounds for N whole pieces
+    per block, with --grid bounds in epochs. The one that a schedule must meet to be optimal is
+    marked with a star. With --schedule FILE bounds stand beside what the schedule takes.
     """
     given = given_keywords(locals())
     from teccl.cli.output import emit, emit_json
