@@ -21,6 +21,7 @@ from tests.bounds.instances import (
 )
 from tests.bounds.oracle import Oracle, OutOfTimeError, to_schedule
 from tests.bounds.test_validity import UNIT_PS, reachable, shortfalls, undercut
+from tests.sampling import counts
 
 from teccl.bounds import all_bounds, summarise
 from teccl.bounds.departures import departure_bounds
@@ -145,9 +146,10 @@ def test_pieces_cannot_beat_the_bound_for_any_chunking():
     assert undercut({seed: piece_verdict(seed) for seed in range(7000, 7008)}) == []
 
 
-def test_buffers_in_pieces_cannot_beat_the_bounds_for_sums():
+@pytest.mark.parametrize("count", counts(3, 8))
+def test_buffers_in_pieces_cannot_beat_the_bounds_for_sums(count):
     """No exact optimum of an AllReduce, its buffer whole or halved, lies below a bound."""
-    assert undercut({seed: buffer_verdict(seed) for seed in range(7000, 7008)}) == []
+    assert undercut({seed: buffer_verdict(seed) for seed in range(7000, 7000 + count)}) == []
 
 
 def test_sums_around_a_switch_cannot_beat_the_bound_of_departures():
@@ -155,9 +157,10 @@ def test_sums_around_a_switch_cannot_beat_the_bound_of_departures():
     assert undercut({seed: star_verdict(seed) for seed in STARS[:6]}) == []
 
 
-def test_no_number_of_chunks_beats_the_bound_for_any():
+@pytest.mark.parametrize("count", counts(3, 8))
+def test_no_number_of_chunks_beats_the_bound_for_any(count):
     """No exact optimum with one, two or three chunks of a block lies below the bound for any."""
-    assert undercut({seed: number_verdict(seed) for seed in STARS[:8]}) == []
+    assert undercut({seed: number_verdict(seed) for seed in STARS[:count]}) == []
 
 
 def test_schedules_cannot_beat_bounds_where_rates_change():

@@ -8,6 +8,7 @@ import pytest
 from tests.bounds.fluid import can_finish
 from tests.bounds.instances import UNIT, fluid_problem, random_topology, scaled
 from tests.bounds.mixture import most_by
+from tests.sampling import counts
 
 from teccl.bounds import all_bounds, timed_lengths
 from teccl.bounds.circuit_rates import at_circuit_rates
@@ -112,9 +113,10 @@ def test_prices_hold_where_rates_change(number):
     assert {seed: value for seed, value in found.items() if value is not None and value > 0} == {}
 
 
-def test_prices_hold_on_a_sample():
+@pytest.mark.parametrize("count", counts(15, 40))
+def test_prices_hold_on_a_sample(count):
     """No prices prove more than a flow over time needs."""
-    assert [seed for seed in range(40) if is_undercut(seed)] == []
+    assert [seed for seed in range(count) if is_undercut(seed)] == []
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ from tests.bounds.clock import Clock
 from tests.bounds.evaluate import (
     best_bound,
     best_coverage_bound,
+    best_first_passage_bound,
     best_handed_on_bound,
     best_joint_bound,
     best_length_bound,
@@ -33,6 +34,7 @@ from tests.bounds.instances import (
 from tests.bounds.mixture import most_by
 from tests.bounds.oracle import Oracle, OutOfTimeError
 from tests.construct.small import plans
+from tests.sampling import counts
 
 from teccl.bounds import all_bounds, summarise
 from teccl.construct.baselines import build_baseline, serving_baselines
@@ -90,7 +92,11 @@ def chunk_verdict(seed: int) -> bool | None:
 def fluid_verdict(seed: int) -> bool:
     """Whether fluid data can be delivered before the physical bound, in steps of half a unit."""
     problem = random_problem(seed)
-    bound = max(best_bound(problem).value, best_handed_on_bound(problem, seed))
+    bound = max(
+        best_bound(problem).value,
+        best_handed_on_bound(problem, seed),
+        best_first_passage_bound(problem, seed),
+    )
     if problem.has_reductions:
         table = problem.chunks
         one_goal = all(len(table.destinations(m)) == 1 for m in range(len(table)))
@@ -183,6 +189,7 @@ def fluid_excess(problem: Problem, seed: int) -> float | None:
         best_coverage_bound(problem),
         best_joint_bound(problem),
         best_handed_on_bound(problem, seed),
+        best_first_passage_bound(problem, seed),
         best_partition_bound(problem),
         best_length_bound(problem, seed),
     ]
@@ -231,9 +238,10 @@ def test_joint_coverage_holds_among_two_groups(number):
     assert {seed: value for seed, value in excess.items() if value is not None and value > 0} == {}
 
 
-def test_bounds_hold_against_fluid_tenants_on_a_sample():
+@pytest.mark.parametrize("count", counts(2, 6))
+def test_bounds_hold_against_fluid_tenants_on_a_sample(count):
     """No bound exceeds the optimum of fluid copies and sums of several tenants together."""
-    check_fluid({seed: random_mixture(seed) for seed in range(6)})
+    check_fluid({seed: random_mixture(seed) for seed in range(count)})
 
 
 @pytest.mark.slow

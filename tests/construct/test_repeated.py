@@ -84,15 +84,31 @@ def test_random_fabrics_verify(seed: int) -> None:
         assert not verify(realise(made, plan, method="construct"))
 
 
-def test_a_slow_gpu_does_not_halve_an_allreduce() -> None:
+@pytest.mark.parametrize("effort", ["quick", pytest.param("normal", marks=pytest.mark.slow)])
+def test_a_slow_gpu_does_not_halve_an_allreduce(effort: str) -> None:
     """With one GPU at half rate an AllReduce still comes within three per cent of the bound."""
-    result = teccl.solve("dgx1", "allreduce", size="256MB", degrade="gpu0:*=50%")
+    slow = {"gpu0:*": "50%"}
+    result = teccl.solve("dgx1", "allreduce", size="256MB", degrade=slow, effort=effort)
     assert result.physical_gap is not None
     assert result.physical_gap <= 0.03
 
 
 def test_few_chunks_are_repeated_too() -> None:
-    """A limit on chunks makes periods shorter, it does not rule them out."""
+    """A limit on chunks makes periods shorter, it does not rule them out.
+
+    Without periods the gap is 17 per cent.
+    """
+    slow = {"gpu0:*": "50%"}
+    options = {"size": "256MB", "max_chunks": 48, "effort": "quick"}
+    result = teccl.solve("dgx1", "allreduce", degrade=slow, **options)
+    assert result.num_chunks == 48
+    assert result.physical_gap is not None
+    assert result.physical_gap <= 0.07
+
+
+@pytest.mark.slow
+def test_few_chunks_are_repeated_on_a_large_machine() -> None:
+    """The same for sixteen GPUs around switches, nearer to the bound."""
     slow = {"c0/gpu0:*": "50%"}
     result = teccl.solve("dgx2", "allreduce", size="256MB", degrade=slow, max_chunks=48)
     assert result.num_chunks in (32, 48)

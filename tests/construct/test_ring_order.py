@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 import numpy as np
+import pytest
 
 import teccl
 from teccl.construct.goal import Goal
@@ -45,9 +46,10 @@ def test_nothing_where_neighbours_have_no_route():
     assert plans_on("mesh:dims=3x3", "allgather")[1] == []
 
 
-def test_large_sums_on_a_fat_tree_come_near_their_bound():
+@pytest.mark.parametrize("effort", ["quick", pytest.param("normal", marks=pytest.mark.slow)])
+def test_large_sums_on_a_fat_tree_come_near_their_bound(effort):
     """Balanced trees alone leave half of the time unused there."""
-    result = teccl.solve("fat-tree:k=4", "reducescatter", size="256MB")
+    result = teccl.solve("fat-tree:k=4", "reducescatter", size="256MB", effort=effort)
     assert result.physical_gap <= 0.05
     assert result.verified
 

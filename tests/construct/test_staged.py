@@ -81,11 +81,13 @@ def test_schemes_are_correct_around_a_switch(gpus):
     check_schemes(problem)
 
 
-def test_digits_need_few_messages():
+@pytest.mark.parametrize("effort", ["quick", pytest.param("normal", marks=pytest.mark.slow)])
+def test_digits_need_few_messages(effort):
     """16 GPUs, 5 us a message: 4 of them in exchanges of pairs, 16 where each owns a piece."""
-    found = teccl.solve("star:gpus=16,overhead=5us", "allreduce", size="64KB")
+    spec = "star:gpus=16,overhead=5us"
+    found = teccl.solve(spec, "allreduce", size="64KB", effort=effort)
     assert found.method == "digits"
-    problem = allreduce("star:gpus=16,overhead=5us", "64KB", pieces=16)
+    problem = allreduce(spec, "64KB", pieces=16)
     owners = simulate(staged_schedule(problem, owned(16), Goal()))
     assert found.finish_ps < 0.6 * owners.finish_ps
 

@@ -12,6 +12,8 @@ from tests.cli.helpers import run
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
+# Commands that repeat what they measure many times, unless they are told otherwise or read a log.
+MEASURED = ("run", "calibrate")
 TITLE = re.compile(r'title="([^"]+)"')
 
 
@@ -60,7 +62,7 @@ def test_commands_work(
 ) -> None:
     """The commands of a page succeed one after the other in an empty folder.
 
-    Slow tests search as users do, others shorter.
+    Slow tests search and measure as users do, others shorter.
     """
     if any(step.file is None and "--backend torch" in step.text for step in steps(page)):
         pytest.importorskip("torch", reason="torch is not installed; pip install torch==2.13.0+cpu")
@@ -72,6 +74,8 @@ def test_commands_work(
             continue
         program, *arguments = shlex.split(step.text, comments=True)
         assert program == "teccl"
+        if not is_whole and arguments[0] in MEASURED and not {"--repeat", "--log"} & {*arguments}:
+            arguments += ["--repeat", "1"]
         outcome = run(*arguments)
         # That a folder is made is announced; nothing else is said where all is well.
         errors = [each for each in outcome.err.splitlines() if not each.startswith("note: folder")]

@@ -1,10 +1,12 @@
 """GOAL out of schedules: text, interfaces, parameters, and the finish that follows from them."""
 
 import re
+from itertools import product
 
 import pytest
 from tests.cli.helpers import assert_refused, run
 from tests.formats.schedules import solved
+from tests.sampling import thinned
 
 import teccl
 from teccl import Demand, Problem, Topology
@@ -34,8 +36,7 @@ def assert_same_finish(schedule):
     assert simulated_ps(made.text, made) == teccl.simulate(schedule).finish_ps
 
 
-@pytest.mark.parametrize("collective", COLLECTIVES)
-@pytest.mark.parametrize("topology", SMALL)
+@pytest.mark.parametrize(("topology", "collective"), thinned(product(SMALL, COLLECTIVES), 3))
 def test_execution_ends_with_the_replay(topology, collective):
     """By the model that the simulator publishes, the file ends when `simulate` says."""
     assert_same_finish(solved(topology, collective, max_chunks=2))
