@@ -11,6 +11,7 @@ from teccl.bounds.circuit_rates import at_circuit_rates
 from teccl.bounds.coverage import Side, _Crowd, _evaluate, _Port, _port
 from teccl.bounds.cuts import Cut, cut_bound, cut_estimate
 from teccl.bounds.departures import departure_bounds
+from teccl.bounds.first_passages import first_passage_bound, is_served
 from teccl.bounds.handed_on import handed_on_bound
 from teccl.bounds.joint_coverage import Set, Ways, estimate, evaluate, inflow_of, serves
 from teccl.bounds.lengths import _are_pairs, _length_bound, _Load
@@ -79,6 +80,17 @@ def best_handed_on_bound(problem: Problem, seed: int) -> int:
         drawn = rng.integers(-1, rng.integers(1, nodes), nodes)
         bounds = handed_on_bound(network, Partition(drawn, "each part"))
         best = max(best, *(bound.value for bound in bounds), 0)
+    return best
+
+
+def best_first_passage_bound(problem: Problem, seed: int) -> int:
+    """The largest bound in picoseconds of passages out of random sets of nodes, or into them."""
+    network, rng = _network(problem), np.random.default_rng(seed)
+    best = 0
+    for _ in range(RANDOM_PARTITIONS if is_served(network) else 0):
+        inside = rng.random(problem.topology.num_nodes) < rng.choice([0.3, 0.5, 0.8])
+        bound = first_passage_bound(network, inside, "some nodes")
+        best = max(best, 0 if bound is None else bound.value)
     return best
 
 

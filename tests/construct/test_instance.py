@@ -61,6 +61,15 @@ def test_grid_links_take_several_chunks() -> None:
     assert made.slots.tolist() == [2, 1, 2, 1]
 
 
+def test_grid_links_take_few_chunks_when_they_are_slow() -> None:
+    """A link that becomes slow later starts no more chunks at once than it takes then."""
+    link = {"src": 0, "dst": 1, "bandwidth": "4GB/s", "bidirectional": True}
+    slow = {**link, "src": 1, "dst": 2, "profile": [["1us", "1GB/s"]]}
+    made = make_instance({"nodes": 3, "links": [link, slow]}, "allgather", "12KB", epoch="2us")
+    assert made.slots.tolist() == [2, 2, 1, 1]
+    assert made.hold.tolist() == [1, 1, 2, 2]
+
+
 def test_shared_capacity_is_a_resource() -> None:
     """A link that shares a capacity holds it together with itself."""
     document = {

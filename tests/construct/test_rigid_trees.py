@@ -12,6 +12,7 @@ from teccl.construct.params import NEVER
 from teccl.construct.plan import Plan
 from teccl.construct.realise import realise
 from teccl.construct.rigid_trees import may_be_rigid, rigid_tree_plans
+from teccl.demand import Demand
 from teccl.demand.demand_files import demand_from_dict
 from teccl.synthesis import solve
 from teccl.verification import verify
@@ -118,6 +119,22 @@ def test_chunks_of_several_sizes_keep_their_own_times() -> None:
     matrix = [[0, 3000, 1000], [500, 0, 2000], [700, 900, 0]]
     entry = {"collective": "alltoallv", "matrix": matrix}
     instance = make_instance("star:gpus=3", demand_from_dict(entry), buffer=9)
+    plans = rigid_plans(instance)
+    assert plans
+    for plan in plans:
+        assert not verify(realise(instance, plan, method="construct"))
+
+
+def test_plans_that_say_what_feeds_what_keep_it() -> None:
+    """Numbers of transfers that a plan names as feeders are not given to others."""
+    ways = ("root", "relay"), ("relay", "far"), ("far", "end"), ("end", "switch"), ("switch", "far")
+    links = [{"src": a, "dst": b, "bandwidth": "10GB/s", "alpha": "1us"} for a, b in ways]
+    # What comes in faster than it goes out would have to wait.
+    links[0]["bandwidth"] = "50GB/s"
+    nodes = [{"name": name} for name in ("relay", "far", "root", "end")]
+    document = {"nodes": [*nodes, {"name": "switch", "kind": "switch"}], "links": links}
+    scatter = Demand.collective("scatter", size="4KB", root=2)
+    instance = limited(make_instance(document, scatter), 0)
     plans = rigid_plans(instance)
     assert plans
     for plan in plans:

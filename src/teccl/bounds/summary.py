@@ -15,6 +15,7 @@ from teccl.bounds.coverage import coverage_bounds
 from teccl.bounds.cuts import Estimate, cut_bound, cut_estimate
 from teccl.bounds.departures import departure_bounds
 from teccl.bounds.first_departures import first_departure_bounds
+from teccl.bounds.first_passages import first_passage_bounds
 from teccl.bounds.handed_on import handed_on_bounds
 from teccl.bounds.joint_coverage import joint_bounds
 from teccl.bounds.lengths import length_bounds
@@ -235,6 +236,11 @@ FAMILIES: dict[str, Callable[[Evidence], Iterable[Bound]]] = {
     ),
     "handed on": lambda evidence: (
         handed_on_bounds(evidence.network, [estimate.cut.inside for estimate in evidence.cuts])
+        if evidence.narrow
+        else []
+    ),
+    "first passages": lambda evidence: (
+        first_passage_bounds(evidence.network, [estimate.cut.inside for estimate in evidence.cuts])
         if evidence.narrow
         else []
     ),

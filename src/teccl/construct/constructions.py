@@ -29,6 +29,7 @@ from teccl.construct.symmetry import find_group, free_group, is_symmetric_demand
 from teccl.construct.tenants_apart import apart_plans, apart_work, favoured_plan, shares_fabric
 from teccl.construct.trains import is_staged_exchange, train_plans, train_work
 from teccl.construct.transshipped import flow_plans, flow_work, has_one_end
+from teccl.construct.trimming import may_be_trimmed, trimmed_trains, trimmed_work
 from teccl.demand import Collective
 from teccl.demand.tenants import MAKESPAN_PART
 from teccl.units import PICOSECONDS
@@ -218,6 +219,7 @@ CONSTRUCTIONS = [
     Construction("repeated insertion", _repeats, _repeated_work, _repeated_plans),
     Construction("flow over time", _flows, flow_work, flow_plans),
     Construction("trains", _runs_trains, train_work, train_plans),
+    Construction("trimmed trains", may_be_trimmed, trimmed_work, trimmed_trains),
     Construction("route first", _is_free, routing_work, routed_plans),
     Construction("separate copies", _lacks_copies, routing_work, separate_plans),
     Construction("rigid trees", may_be_rigid, routing_work, rigid_tree_plans),

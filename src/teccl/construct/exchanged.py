@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from teccl.construct.instance import Instance, IntArray
+from teccl.construct.plan import Plan
 from teccl.demand import Block, Collective, Demand, ExplicitChunk
 from teccl.keywords import SwitchMode
 from teccl.problem import Problem
@@ -77,22 +78,47 @@ def delivered(problem: Problem, exchange: Schedule) -> Schedule:
         together = _behind_switches(problem)
     deliveries = _deliveries(problem, together)
     sends = exchange.sends
-    part, piece = exchange.problem.chunks.block, exchange.problem.chunks.piece
-    known = {
-        key: number
-        for number, key in enumerate(zip(table.block.tolist(), table.piece.tolist(), strict=True))
-    }
-    block = np.array([each.block.number for each in deliveries])[part]
-    chunk = np.array([known[key] for key in zip(block.tolist(), piece.tolist(), strict=True)])
+    chunk = _chunks_delivered(problem, exchange.problem, deliveries)
     link, which = _expanded(topology, together, sends["link"])
     rows = sends[which]
     rows["link"] = link
     rows["chunk"] = chunk[sends["chunk"][which]]
     rows["reduce"] = table.reduce[rows["chunk"]]
-    source = np.array([each.source for each in deliveries])[part][sends["chunk"][which]]
+    part = exchange.problem.chunks.block[sends["chunk"][which]]
+    source = np.array([each.source for each in deliveries])[part]
     # Nobody is sent what it has.
     returns = topology.link_dst[link] == topology.gpus[source]
     return Schedule(problem=problem, sends=rows[~returns], method="construct")
+
+
+def plan_delivered(instance: Instance, exchange: Instance, plan: Plan) -> Plan | None:
+    """Return the plan of an exchange between single GPUs as one of copies or sums.
+
+    None where the exchange takes ways that the instance does not list.
+    """
+    problem = instance.problem
+    deliveries = _deliveries(problem, np.arange(problem.topology.num_gpus))
+    chunk = _chunks_delivered(problem, exchange.problem, deliveries)
+    number = {way: route for route, way in enumerate(map(tuple, instance.routes.ways()))}
+    route = np.array([number.get(tuple(way), -1) for way in exchange.routes.ways()])
+    rows = plan.rows.copy()
+    rows[:, 0], rows[:, 1] = chunk[rows[:, 0]], route[rows[:, 1]]
+    if (rows[:, 1] < 0).any():
+        return None
+    reduce = problem.chunks.reduce[rows[:, 0]]
+    return replace(plan, rows=rows, reduce=reduce if reduce.any() else None)
+
+
+def _chunks_delivered(problem: Problem, exchange: Problem, deliveries: list[_Delivery]) -> IntArray:
+    """Return which chunk of a problem each chunk of its exchange is."""
+    table = problem.chunks
+    known = {
+        key: number
+        for number, key in enumerate(zip(table.block.tolist(), table.piece.tolist(), strict=True))
+    }
+    block = np.array([each.block.number for each in deliveries])[exchange.chunks.block]
+    keys = zip(block.tolist(), exchange.chunks.piece.tolist(), strict=True)
+    return np.array([known[key] for key in keys])
 
 
 def _blocks(problem: Problem) -> list[Block]:

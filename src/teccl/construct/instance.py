@@ -111,7 +111,9 @@ class Instance:
         else:
             hold, latency = _longest_kappa(problem, grid), grid.delta
             shared = [grid.shared_epochs(name)[1] for name in topology.shared]
-            slots = np.concatenate([grid.capacity, np.array(shared, dtype=np.int64)])
+            slots = np.concatenate(
+                [_least_capacity(problem, grid), np.array(shared, dtype=np.int64)]
+            )
             ready = _ready_epochs(problem, grid)
         ways = ways or ways_of(problem)
         start = _starts([len(way) for way in ways])
@@ -190,11 +192,28 @@ def _longest_kappa(problem: Problem, grid: TimeGrid) -> IntArray:
     """Kappa of each link at the lowest rate its profile ever gives."""
     if not problem.topology.has_profiles:
         return grid.kappa
-    slowest = [
-        (min(r for _, r in problem.topology.rate_steps(link)), link.overhead)
-        for link in problem.topology.links
+    slowest = [grid.epochs_to_send(*cost) for cost in _lowest_rates(problem)]
+    return np.array(slowest, dtype=np.int64)
+
+
+def _least_capacity(problem: Problem, grid: TimeGrid) -> IntArray:
+    """Chunks that may start at once on each link, also at the lowest rate its profile ever gives.
+
+    Of a link that is fast at first several may start in an epoch, and only one when it is slow.
+    """
+    if not problem.topology.has_profiles:
+        return grid.capacity
+    slowest = [grid.chunks_per_epoch(*cost) for cost in _lowest_rates(problem)]
+    return np.array(slowest, dtype=np.int64)
+
+
+def _lowest_rates(problem: Problem) -> list[tuple[Fraction, Fraction]]:
+    """Return the lowest rate that each link ever has, and its overhead."""
+    topology = problem.topology
+    return [
+        (min(rate for _, rate in topology.rate_steps(link)), link.overhead)
+        for link in topology.links
     ]
-    return np.array([grid.epochs_to_send(*cost) for cost in slowest], dtype=np.int64)
 
 
 def _ready_epochs(problem: Problem, grid: TimeGrid) -> IntArray:

@@ -16,8 +16,12 @@ Way = tuple[int, ...]
 def joined_copies(instance: Instance, plan: Plan) -> Plan:
     """Return a plan of copies in which a GPU sends each chunk once over each of its links.
 
-    Starts are those of one of the rows that were joined, so that they have to be found anew.
+    Starts are those of one of the rows that were joined, so that they have to be found anew. A plan
+    that says which row feeds which stays as it is: a node may receive a chunk twice there, and each
+    copy of it goes its own way.
     """
+    if plan.feeder is not None:
+        return plan
     problem, rows = instance.problem, plan.rows
     if problem.switch is not SwitchMode.COPY or not problem.topology.num_switches:
         return plan

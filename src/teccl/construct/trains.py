@@ -43,26 +43,28 @@ def is_staged_exchange(instance: Instance) -> bool:
 def train_work(instance: Instance) -> int:
     """Units of placing every train once, and then its chunks."""
     routes, count = instance.routes, num_deliveries(instance.problem)
-    return _placing_work(instance) + listing_work(count, len(routes.links) / max(1, len(routes)))
+    return placing_work(instance) + listing_work(count, len(routes.links) / max(1, len(routes)))
 
 
-def _placing_work(instance: Instance) -> int:
+def placing_work(instance: Instance) -> int:
     """Units of placing every train once in each rotation of its ways."""
     return PYTHON_UNITS * num_deliveries(instance.problem)
 
 
-def train_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+def train_plans(
+    instance: Instance, goal: Goal, *, across: tuple[bool, ...] = (True, False)
+) -> Iterator[Plan]:
     """Yield plans of trains, and of their chunks placed one by one in the order of these.
 
-    Rounds go from switch to switch or from place to place, and rotations follow from the place of
-    the sender or are those that can begin first.
+    Rounds go from switch to switch or from place to place, as `across` says in turn, and rotations
+    follow from the place of the sender or are those that can begin first.
     """
-    best, work = NEVER, _placing_work(instance)
-    for across, is_free in product((True, False), (True, False)):
+    best, work = NEVER, placing_work(instance)
+    for is_across, is_free in product(across, (True, False)):
         if not goal.is_worth(best, work):
             return
         goal.begin(work)
-        found = _placed(instance, _trains(instance, across=across, is_free=is_free))
+        found = _placed(instance, _trains(instance, across=is_across, is_free=is_free))
         for plan in () if found is None else _filled(instance, *found, goal):
             if plan.finish < best:
                 best = plan.finish
