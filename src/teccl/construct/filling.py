@@ -5,6 +5,7 @@ import numpy as np
 
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.params import JUSTIFICATIONS
+from teccl.construct.serial import first_ending_after, occupy
 from teccl.construct.tasks import (
     Precedence,
     Tasks,
@@ -86,18 +87,6 @@ def _room(instance: Instance, tasks: Tasks) -> IntArray:
 
 
 @nb.njit(cache=True)
-def _first_end_after(end, low, high, moment):
-    """Place of the first of some ascending ends that is later than a moment."""
-    while low < high:
-        middle = (low + high) // 2
-        if end[middle] > moment:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-@nb.njit(cache=True)
 def _earliest(uses, res, res_offset, res_hold, begin, end, count, room, now):
     """Earliest start from some time on at which all that a task uses is free."""
     first, last = uses
@@ -105,7 +94,7 @@ def _earliest(uses, res, res_offset, res_hold, begin, end, count, room, now):
     while agreed < last - first:
         resource, begins = res[i], now + res_offset[i]
         full = room[resource] + count[resource]
-        place = _first_end_after(end, room[resource], full, begins)
+        place = first_ending_after(end, room[resource], full, begins)
         if place < full and begin[place] < begins + res_hold[i]:
             now = end[place] - res_offset[i]
             agreed = 0
@@ -119,14 +108,9 @@ def _earliest(uses, res, res_offset, res_hold, begin, end, count, room, now):
 def _book(uses, res, res_offset, res_hold, begin, end, count, room, now):
     """Note what a task uses that begins at some time."""
     for i in range(uses[0], uses[1]):
-        if res_hold[i] == 0:
-            continue
-        place, begins = room[res[i]] + count[res[i]], now + res_offset[i]
-        while place > room[res[i]] and begin[place - 1] > begins:
-            begin[place], end[place] = begin[place - 1], end[place - 1]
-            place -= 1
-        begin[place], end[place] = begins, begins + res_hold[i]
-        count[res[i]] += 1
+        if res_hold[i] > 0:
+            begins = now + res_offset[i]
+            occupy(begin, end, room, count, res[i], begins, begins + res_hold[i])
 
 
 @nb.njit(cache=True, nogil=True)

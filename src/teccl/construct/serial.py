@@ -10,7 +10,7 @@ _MAX_SWEEPS = 200
 
 
 @nb.njit(cache=True, nogil=True)
-def _first_ending_after(ends, low, high, time):
+def first_ending_after(ends, low, high, time):
     """Index of the first busy interval in low..high that ends after a time."""
     while low < high:
         middle = (low + high) // 2
@@ -22,10 +22,10 @@ def _first_ending_after(ends, low, high, time):
 
 
 @nb.njit(cache=True, nogil=True)
-def _occupy(begins, ends, base, count, r, begin, end):
+def occupy(begins, ends, base, count, r, begin, end):
     """Add a busy interval, joined with those it touches."""
     low, high = base[r], base[r] + count[r]
-    i = _first_ending_after(ends, low, high, begin - 1)
+    i = first_ending_after(ends, low, high, begin - 1)
     joins_before = i < high and ends[i] == begin
     after = i + 1 if joins_before else i
     joins_after = after < high and begins[after] == end
@@ -95,7 +95,7 @@ def serial_schedule(
                 r = res[i]
                 begin = now + res_offset[i]
                 high = base[r] + count[r]
-                k = _first_ending_after(ends, base[r], high, begin)
+                k = first_ending_after(ends, base[r], high, begin)
                 while k < high and begins[k] < begin + res_hold[i]:
                     # The next gap on this resource that is long enough.
                     now = -(-(ends[k] - res_offset[i]) // q) * q
@@ -105,7 +105,7 @@ def serial_schedule(
         start[t] = now
         for i in range(res_start[t], res_start[t + 1]):
             begin = now + res_offset[i]
-            _occupy(begins, ends, base, count, res[i], begin, begin + res_hold[i])
+            occupy(begins, ends, base, count, res[i], begin, begin + res_hold[i])
         for i in range(next_start[t], next_start[t + 1]):
             s = next_task[i]
             waits[s] -= 1

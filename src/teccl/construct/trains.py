@@ -6,10 +6,13 @@ any order leave gaps there that nothing fits. Chunks that follow each other at e
 each over the next of all ways between two GPUs, hold every link in a fixed rhythm instead, and
 other trains of the same rhythm fit between them. Trains go in rounds, in which all GPUs behind one
 switch turn to those behind another, so that what ends together began together.
+
+Where all switches are alike, the moments at which trains begin can be written down (`_interlaced`).
 """
 
 from collections.abc import Iterator
 from itertools import product
+from math import gcd
 from typing import NamedTuple
 
 import numpy as np
@@ -27,11 +30,11 @@ from teccl.topology import Topology
 
 
 def is_staged_exchange(instance: Instance) -> bool:
-    """Whether several equal chunks go from one GPU to one, some through several switches."""
+    """Whether equal chunks go from one GPU to one, some through several switches."""
     table, routes = instance.problem.chunks, instance.routes
     if instance.grid is not None or table.reduce.any() or len(table.sizes) > 1:
         return False
-    if instance.problem.num_chunks < 2 or np.diff(routes.link_start).max(initial=0) <= 2:
+    if np.diff(routes.link_start).max(initial=0) <= 2:
         return False
     used = np.unique(np.concatenate([table.source_set, table.destination_set]))
     if any(len(table.sets[i]) > 1 for i in used.tolist()):
@@ -57,14 +60,20 @@ def train_plans(
     """Yield plans of trains, and of their chunks placed one by one in the order of these.
 
     Rounds go from switch to switch or from place to place, as `across` says in turn, and rotations
-    follow from the place of the sender or are those that can begin first.
+    are those that interlace, follow from the place of the sender, or can begin first.
     """
     best, work = NEVER, placing_work(instance)
-    for is_across, is_free in product(across, (True, False)):
+    for is_across, rotation in product(across, ("interlaced", "free", "onward")):
         if not goal.is_worth(best, work):
             return
+        if rotation == "interlaced":
+            trains = _interlaced(instance) if is_across else None
+        else:
+            trains = _trains(instance, across=is_across, is_free=rotation == "free")
+        if trains is None:
+            continue
         goal.begin(work)
-        found = _placed(instance, _trains(instance, across=is_across, is_free=is_free))
+        found = _placed(instance, trains)
         for plan in () if found is None else _filled(instance, *found, goal):
             if plan.finish < best:
                 best = plan.finish
@@ -78,7 +87,7 @@ def _placed(instance: Instance, trains: "_Trains") -> tuple[Plan, IntArray] | No
     pieces = joined_pieces(tasks, trains.number, trains.offset)
     if meets_itself(pieces):
         return None
-    release = precedence(instance, pieces.tasks).release
+    release = np.maximum(precedence(instance, pieces.tasks).release, trains.release)
     begun, chosen = fill_one_of_each(instance, pieces.tasks, trains.first, release)
     group = np.repeat(np.arange(len(begun)), np.diff(trains.first))[trains.number]
     is_kept = chosen[group] == trains.number
@@ -109,6 +118,8 @@ class _Trains(NamedTuple):
         Rotation of a train that each transfer is part of, and when it begins in that.
     chunk, route
         What each transfer carries, and where.
+    release
+        When each rotation of a train may begin.
     """
 
     first: IntArray
@@ -116,6 +127,7 @@ class _Trains(NamedTuple):
     offset: IntArray
     chunk: IntArray
     route: IntArray
+    release: IntArray
 
 
 def _trains(instance: Instance, *, across: bool, is_free: bool) -> _Trains:
@@ -142,8 +154,73 @@ def _trains(instance: Instance, *, across: bool, is_free: bool) -> _Trains:
             over = route[(place + turn) % len(route)]
             columns.append(np.stack([number, offset, chunks[pair], over]))
         first.append(first[-1] + (len(route) if is_free else 1))
-    number, offset, chunk, route = np.concatenate(columns, axis=1)
-    return _Trains(np.array(first), number, offset, chunk, route)
+    release = np.zeros(first[-1], dtype=np.int64)
+    return _Trains(np.array(first), *np.concatenate(columns, axis=1), release)
+
+
+def _interlaced(instance: Instance) -> _Trains | None:
+    r"""Return trains whose uses of links between switches follow each other without a gap.
+
+    None where switches are not alike. Of G GPUs behind a switch, with W ways to those behind
+    another and a slot of s for each chunk, sender a begins its n chunks of round k at
+
+    .. math:: k n s + \lfloor (a + k) / d \rfloor \, d s / G, \qquad d = \gcd(G, W)
+
+    and takes its ways in the rotation that has the first of them in use at multiples of W s / G.
+    The d senders that begin together have it in use at different ones, and receiver a + k is free
+    when a round begins, because what came before to it began n slots earlier or more.
+    """
+    ways, chunks = _shortest_routes(instance), _chunks_of_pairs(instance)
+    places = _Places.of(instance.problem.topology, list(chunks))
+    if not places.are_full(list(chunks)) or len({len(each) for each in chunks.values()}) > 1:
+        return None
+    groups, size = 1 + max(places.group.values()), 1 + max(places.sender.values())
+    far_apart = [pair for pair in chunks if places.group[pair[0]] != places.group[pair[1]]]
+    if len({len(ways[pair]) for pair in far_apart}) != 1:
+        return None
+    unit = -(-max(_spacing(instance, ways[pair]) for pair in chunks) // size)
+    if any(_inner_hold(instance, ways[pair]) > unit * len(ways[pair]) for pair in far_apart):
+        return None
+    columns, release = list[IntArray](), list[int]()
+    for number, pair in enumerate(places.in_rounds(list(chunks), across=True)):
+        route, place = ways[pair], np.arange(len(chunks[pair]))
+        sender, far = places.sender[pair[0]], places.group[pair[1]] - places.group[pair[0]]
+        along = (places.receiver[pair[1]] - sender) % size
+        # Those behind the same switch come first.
+        turn, round_ = 0, along - 1
+        begin = round_ * len(place) * size
+        if far:
+            round_ = (far % groups - 1) * size + along
+            turn, begin = _interlacing(sender + round_, round_ * len(place), size, len(route))
+            begin += (size - 1) * len(place) * size
+        over = route[(place + turn) % len(route)]
+        columns.append(
+            np.stack([np.full_like(place, number), place * unit * size, chunks[pair], over])
+        )
+        release.append(begin * unit)
+    first = np.arange(len(release) + 1)
+    return _Trains(first, *np.concatenate(columns, axis=1), np.array(release))
+
+
+def _interlacing(place: int, slot: int, size: int, ways: int) -> tuple[int, int]:
+    """Return the rotation of a train and when it begins, in parts of a slot, `size` a slot."""
+    alike = gcd(size, ways)
+    begin = slot * size + place // alike * alike
+    # The first way is in use by the chunk whose begin is a multiple of the number of ways.
+    cycle = ways // alike
+    chunk = -(begin // alike) * pow(size // alike, -1, cycle) % cycle + place % alike * cycle
+    return -chunk % ways, begin
+
+
+def _inner_hold(instance: Instance, ways: IntArray) -> int:
+    """Return how long a chunk over each of some ways holds one link between switches at most."""
+    routes, held = instance.routes, dict[int, int]()
+    for way in ways.tolist():
+        for i in range(int(routes.res_start[way]), int(routes.res_start[way + 1])):
+            held[int(routes.res[i])] = held.get(int(routes.res[i]), 0) + int(routes.res_hold[i])
+    first = routes.res[routes.res_start[ways]].tolist()
+    last = routes.res[routes.res_start[ways + 1] - 1].tolist()
+    return max((held[res] for res in held.keys() - {*first, *last}), default=0)
 
 
 def _chunks_of_pairs(instance: Instance) -> dict[tuple[int, int], list[int]]:
@@ -159,10 +236,13 @@ def _chunks_of_pairs(instance: Instance) -> dict[tuple[int, int], list[int]]:
 
 
 def _shortest_routes(instance: Instance) -> dict[tuple[int, int], IntArray]:
-    """Return all routes between each two GPUs that take no longer than any other."""
-    routes = instance.routes
+    """Return all routes between each two GPUs that take no longer than any other.
+
+    They come in the order of their links, so that equal turns of several pairs are equal ways.
+    """
+    routes, ways = instance.routes, instance.routes.ways()
     found: dict[tuple[int, int], list[int]] = {}
-    for route in np.argsort(routes.length, kind="stable").tolist():
+    for route in sorted(range(len(routes)), key=lambda r: (int(routes.length[r]), ways[r])):
         known = found.setdefault((int(routes.src[route]), int(routes.dst[route])), [])
         if not known or routes.length[known[0]] == routes.length[route]:
             known.append(route)
@@ -220,6 +300,21 @@ class _Places(NamedTuple):
                 sizes[group[node]] += 1
                 sides[side][node] = sizes[group[node]]
         return _Places(group, *sides)
+
+    def are_full(self, pairs: list[tuple[int, int]]) -> bool:
+        """Whether as many behind each switch send to all others as receive from all others."""
+        count, size = len(self.sender), 1 + max(self.sender.values())
+        groups = 1 + max(self.group.values())
+        is_even = (
+            count
+            == len(self.receiver)
+            == groups * size
+            == groups * (1 + max(self.receiver.values()))
+        )
+        own = any(
+            self.group[a] == self.group[b] and self.sender[a] == self.receiver[b] for a, b in pairs
+        )
+        return is_even and not own and len(pairs) == count * (count - 1)
 
     def in_rounds(self, pairs: list[tuple[int, int]], *, across: bool) -> list[tuple[int, int]]:
         """Return pairs such that GPUs of equal places turn to others alike.

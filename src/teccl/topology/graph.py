@@ -126,6 +126,7 @@ class Topology:
     link_src: IntArray = field(init=False, repr=False, compare=False)
     link_dst: IntArray = field(init=False, repr=False, compare=False)
     gpus: IntArray = field(init=False, repr=False, compare=False)
+    is_switch: npt.NDArray[np.bool_] = field(init=False, repr=False, compare=False)
     _index: dict[str, int] = field(init=False, repr=False, compare=False)
     _kinds: list[int] = field(init=False, repr=False, compare=False)
     _kind: list[int] = field(init=False, repr=False, compare=False)
@@ -144,8 +145,10 @@ class Topology:
             "link_src": _frozen(link.src for link in self.links),
             "link_dst": _frozen(link.dst for link in self.links),
             "gpus": _frozen(i for i, node in enumerate(self.nodes) if not node.is_switch),
+            "is_switch": np.array([node.is_switch for node in self.nodes], dtype=bool),
             "_index": index,
         }
+        derived["is_switch"].flags.writeable = False
         derived["_kinds"], derived["_kind"] = _kinds_of_links(derived["links"])
         for key, value in derived.items():
             object.__setattr__(self, key, value)
@@ -212,11 +215,6 @@ class Topology:
     def has_profiles(self) -> bool:
         """Whether any link's bandwidth changes over time."""
         return any(self.links[i].profile for i in self._kinds)
-
-    @property
-    def is_switch(self) -> npt.NDArray[np.bool_]:
-        """Mask of the switches among the nodes."""
-        return np.array([node.is_switch for node in self.nodes], dtype=bool)
 
     @property
     def rates(self) -> tuple[Fraction, ...]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from teccl.construct.params import (
     GAP_PART,
-    LISTING_UNITS,
     MOST_CHUNKS,
     NARROW_GAP,
     NEVER,
@@ -107,7 +106,9 @@ def _pieces(search: Search, forest: "Forest") -> tuple[int, bool]:
 
     period, limit = forest.pieces, search.worthwhile
     most = finest(search, MOST_CHUNKS) // period
-    most = min(most, limit // _work(search, forest, period))
+    # Through several switches twice the pieces are more than twice the work.
+    while most and _work(search, forest, period * most) > limit:
+        most //= 2
     if not most:
         return 0, False
     load, slowest = ForestTimes.of(search.request.problem(period), forest)
@@ -140,7 +141,11 @@ def _described(search: Search, forest: "Forest") -> str:
 
 def _work(search: Search, forest: "Forest", count: int) -> int:
     """Units of scheduling and judging so many pieces."""
-    transfers = sum(map(len, forest.trees)) * count // forest.pieces
+    from teccl.construct.route_first import listing_work
+
+    hops = [len(hop.way) for tree in forest.trees for hop in tree]
+    transfers = len(hops) * count // forest.pieces
     # Sums are judged contribution by contribution, in plain Python.
     judging = PYTHON_UNITS * transfers * (search.features.phases - 1)
-    return LISTING_UNITS * transfers + search.features.offer_work(count) + judging
+    listing = listing_work(transfers, sum(hops) / max(1, len(hops)))
+    return listing + search.features.offer_work(count) + judging

@@ -40,6 +40,8 @@ class Unicasts:
         problem = features.request.problem(1)
         if adds_for_several(problem):
             return "several want a sum"
+        if all(len(nodes) == 1 for nodes in problem.chunks.sets):
+            return "it is an exchange already"
         if len(problem.chunks.sizes) > 1:
             return "blocks of several sizes are served by exchanges of their own"
         return None if is_staged(problem) else "no way leads through several switches alone"
