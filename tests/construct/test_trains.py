@@ -6,7 +6,14 @@ from tests.construct.small import make_instance, verified
 
 from teccl.construct.goal import Goal
 from teccl.construct.insertion import inserted_plans
-from teccl.construct.trains import _Places, _trains, is_staged_exchange, train_plans
+from teccl.construct.trains import (
+    _interlaced,
+    _interlacing,
+    _Places,
+    _trains,
+    is_staged_exchange,
+    train_plans,
+)
 from teccl.topology import Topology
 from teccl.topology.topology_files import topology_from_dict
 
@@ -85,13 +92,12 @@ def test_rounds_pair_each_gpu_once():
     ("network", "collective", "chunks"),
     [
         ("dgx2:chassis=1", "alltoall", 4),
-        (fabric(2, 2, 1, "40GB/s"), "alltoall", 1),
         (fabric(2, 2, 1, "40GB/s"), "allgather", 4),
         ("ring:gpus=4", "alltoall", 4),
     ],
 )
 def test_nothing_else_is_served(network, collective, chunks):
-    """One switch, one chunk, copies and direct links need no rhythm."""
+    """One switch, copies and direct links need no rhythm."""
     assert not is_staged_exchange(make_instance(network, collective, num_chunks=chunks))
 
 
@@ -103,3 +109,49 @@ def test_relays_are_not_served():
     network["links"].append({**wire, "bidirectional": True})
     assert isinstance(topology_from_dict(network), Topology)
     assert not is_staged_exchange(make_instance(network, "alltoall", num_chunks=2))
+
+
+@pytest.mark.parametrize("size", range(1, 8))
+@pytest.mark.parametrize("ways", range(1, 6))
+@pytest.mark.parametrize("chunks", [1, 2, 3, 5])
+def test_interlaced_trains_never_meet(size, ways, chunks):
+    """On each way uses are as far apart as can be, and nobody sends or receives two at once."""
+    ports, used = {}, {}
+    for turn in range(3 * size):
+        for sender in range(size):
+            rotation, begin = _interlacing(sender + turn, turn * chunks, size, ways)
+            for end in (("out", sender), ("in", (sender + turn) % size)):
+                ports.setdefault(end, []).append(begin)
+            for chunk in range(chunks):
+                used.setdefault((chunk + rotation) % ways, []).append(begin + chunk * size)
+    assert all(np.diff(sorted(times)).min(initial=ways) >= ways for times in used.values())
+    assert all(np.diff(times).min() >= chunks * size for times in ports.values())
+
+
+@pytest.mark.parametrize("gpus", [4, 5])
+def test_uplinks_that_are_just_enough_are_filled(gpus):
+    """GPUs behind three uplinks that carry as much as all of them send wait for next to nothing."""
+    network = fabric(3, gpus, 3, f"{gpus * 40 / 3:.2f}GB/s")
+    instance = make_instance(network, "alltoall", size="12MB", num_chunks=32)
+    least = 12_000_000 * (3 * gpus - 1) / (3 * gpus) / 40e9 * 1e12
+    trains = _interlaced(instance)
+    assert trains is not None
+    assert verified(instance, next(iter(train_plans(instance, Goal(**GOAL))))).finish_ps < (
+        1.03 * least
+    )
+
+
+def test_uplinks_that_carry_less_are_not_interlaced():
+    """Where a leaf sends more than its uplinks carry, moments would not be those written down."""
+    instance = make_instance(fabric(3, 4, 2, "60GB/s"), "alltoall", size="12MB", num_chunks=4)
+    assert _interlaced(instance) is None
+
+
+def test_leaves_of_different_sizes_are_not_interlaced():
+    """Rounds pair equal places of switches that are alike."""
+    network = fabric(2, 3, 2, "60GB/s")
+    network["nodes"].append({"name": "gpu6"})
+    network["links"].append(network["links"][0] | {"src": "gpu6"})
+    instance = make_instance(network, "alltoall", size="12MB", num_chunks=4)
+    assert is_staged_exchange(instance)
+    assert _interlaced(instance) is None

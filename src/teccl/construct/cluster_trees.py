@@ -7,19 +7,22 @@ Trees are as shallow as can be, which counts where latencies do.
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import product
+from itertools import chain, product
 from operator import itemgetter
 
 import numpy as np
 
 from teccl.construct.corridors import Books
+from teccl.construct.filling import fill_both_ways
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.params import NEVER, PASSES, PYTHON_UNITS, STEEPNESS, TIME_PRICE
 from teccl.construct.passages import may_join, with_passages
 from teccl.construct.paths import straight_routes
-from teccl.construct.plan import Plan
-from teccl.construct.route_first import choosing_work, listed_plans
+from teccl.construct.plan import Plan, with_starts
+from teccl.construct.route_first import choosing_work, listed_plans, listing_work
+from teccl.construct.switch_rounds import Ports, justify_in_rounds
+from teccl.construct.tasks import finish_time, precedence, task_tails, tasks_of_plan
 from teccl.construct.trees import Kind, all_parts, kinds_of, tree_plan
 from teccl.footprint import num_deliveries
 from teccl.problem import Problem
@@ -40,9 +43,36 @@ def cluster_tree_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     for load, plan in sorted(_layings(instance, goal), key=itemgetter(0)):
         if load >= best or not goal.is_worth(best, choosing_work(instance)):
             return
-        for listed in listed_plans(instance, plan, goal):
-            best = min(best, listed.finish)
-            yield listed
+        for timed in chain(
+            _matched_plans(instance, plan, goal), listed_plans(instance, plan, goal)
+        ):
+            best = min(best, timed.finish)
+            yield timed
+
+
+def _matched_plans(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
+    """Yield a plan whose transfers fill gaps in the order in which rounds match their ports.
+
+    Ports of GPUs are mostly full, and links between switches are not: rounds that know the former
+    alone tell which of them belong together. Nothing comes of it where links join GPUs.
+    """
+    if instance.grid is not None or np.diff(instance.routes.link_start).min(initial=2) < 2:
+        return
+    tasks = tasks_of_plan(instance, plan)
+    found = Ports.at_ends(tasks, instance.num_resources)
+    if found is None:
+        return
+    ports, kind = found
+    rounds = len(tasks) // max(1, instance.problem.num_gpus)
+    goal.begin(
+        listing_work(len(tasks), len(tasks.hop_link) / len(tasks)) + rounds * len(ports.hold)
+    )
+    order = precedence(instance, tasks)
+    key = tasks.chunk * (goal.target // max(1, len(instance.problem.chunks)))
+    key -= 2 * task_tails(tasks, order)
+    start = justify_in_rounds(tasks, ports, kind, key=key, order=order)
+    start = fill_both_ways(instance, tasks, key=start, order=order)
+    yield with_starts(plan, start, finish_time(tasks, start))
 
 
 def _layings(instance: Instance, goal: Goal) -> Iterator[tuple[float, Plan]]:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from teccl.construct.instance import IntArray, Routes
-from teccl.construct.params import JUSTIFICATIONS
+from teccl.construct.params import CHUNK_TOLERANCE, JUSTIFICATIONS
 from teccl.construct.tasks import (
     Precedence,
     Tasks,
@@ -59,6 +59,28 @@ class Ports(NamedTuple):
             gap.append(port[ordered[-1]] - port[ordered[0]])
             hold.append(int(routes.res_hold[own.start]))
         return _grouped(first, second, hold, gap, num_resources)
+
+    @staticmethod
+    def at_ends(tasks: Tasks, num_resources: int) -> "tuple[Ports, IntArray] | None":
+        """Return the first and the last port of tasks, as if there were nothing between.
+
+        With them comes which of these each task holds. None where ports are not held equally long,
+        so that there are no rounds.
+        """
+        first, last = tasks.res_start[:-1], tasks.res_start[1:] - 1
+        held = tasks.res_hold[np.concatenate([first, last])]
+        if not len(held) or (held.max() - held.min()) * CHUNK_TOLERANCE > held.max():
+            return None
+        pairs = np.stack([tasks.res[first], tasks.res[last]])
+        (near, far), kind = np.unique(pairs, axis=1, return_inverse=True)
+        ports = Ports(
+            first=near,
+            second=far,
+            hold=np.full_like(near, held.max()),
+            group=np.zeros_like(near),
+            num_ports=num_resources,
+        )
+        return ports, kind.reshape(-1)
 
 
 def _same_ports(routes: Routes, held: list[slice]) -> dict[int, int]:
@@ -124,7 +146,7 @@ def justify_in_rounds(
 ) -> IntArray:
     """Schedule tasks by a key, then backwards and forwards again while that is better.
 
-    `route` says which one each task takes. Returns the best starts.
+    `route` says which ports each task holds. Returns the best starts.
     """
     from teccl.construct.matched import matched_schedule
 

@@ -166,9 +166,9 @@ def _interlaced(instance: Instance) -> _Trains | None:
 
     .. math:: k n s + \lfloor (a + k) / d \rfloor \, d s / G, \qquad d = \gcd(G, W)
 
-    and takes its ways in the rotation that has the first of them in use at multiples of W s / G.
-    The d senders that begin together have it in use at different ones, and receiver a + k is free
-    when a round begins, because what came before to it began n slots earlier or more.
+    and takes its ways in the rotation that has the first of them in use at multiples of W s / G,
+    at those that sender a + 1 had in use in the round before. Receiver a + k is free when the round
+    begins, because what came to it before began n slots earlier or more.
     """
     ways, chunks = _shortest_routes(instance), _chunks_of_pairs(instance)
     places = _Places.of(instance.problem.topology, list(chunks))
@@ -203,12 +203,17 @@ def _interlaced(instance: Instance) -> _Trains | None:
 
 
 def _interlacing(place: int, slot: int, size: int, ways: int) -> tuple[int, int]:
-    """Return the rotation of a train and when it begins, in parts of a slot, `size` a slot."""
+    """Return the rotation of a train and when it begins, in parts of a slot, `size` a slot.
+
+    Of the moments at which the first way may be in use, `ways` parts apart, those of equal phase
+    belong to senders that begin together, each of which keeps to one of them.
+    """
     alike = gcd(size, ways)
-    begin = slot * size + place // alike * alike
-    # The first way is in use by the chunk whose begin is a multiple of the number of ways.
-    cycle = ways // alike
-    chunk = -(begin // alike) * pow(size // alike, -1, cycle) % cycle + place % alike * cycle
+    phase, own = divmod(place, alike)
+    begin = slot * size + phase * alike
+    moment = ways * (phase * pow(ways // alike, -1, size // alike) % (size // alike))
+    moment += own * (ways // alike) * size
+    chunk = (moment - begin) // size % ways
     return -chunk % ways, begin
 
 
