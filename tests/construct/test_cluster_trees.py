@@ -1,15 +1,17 @@
 """Cluster trees: every cluster is entered once by a piece, by relays that take turns."""
 
 from collections import Counter
+from operator import itemgetter
 
 import numpy as np
 import pytest
 from tests.construct.small import verified
 
-from teccl.construct.cluster_trees import cluster_tree_plans
+from teccl.construct.cluster_trees import _layings, _matched_plans, cluster_tree_plans
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance
 from teccl.construct.plan import Plan
+from teccl.construct.route_first import listed_plans
 from teccl.demand import Demand
 from teccl.problem import Problem
 from teccl.topology import Topology
@@ -71,3 +73,26 @@ def test_relays_take_turns() -> None:
 def test_nothing_where_gpus_have_no_route() -> None:
     """On a grid of direct links one GPU does not reach all others."""
     assert plans_on("mesh:dims=3x3", "allgather")[1] == []
+
+
+def test_rounds_keep_full_ports_busier_than_lists_do() -> None:
+    """Trees of a Reduce end sooner in the order in which rounds match their ports."""
+    demand = Demand.collective("reduce", size="16MB")
+    topology = Topology.parse("two-tier:leaves=6,gpus=3,spines=1,oversubscription=2")
+    instance = Instance.build(Problem(topology=topology, demand=demand, num_chunks=128))
+    goal = Goal(allowance=10**9)
+    _, laid = min(_layings(instance, goal), key=itemgetter(0))
+    (matched,) = _matched_plans(instance, laid, goal)
+    listed = min(plan.finish for plan in listed_plans(instance, laid, goal))
+    assert matched.finish < listed
+    assert verified(instance, matched).finish_ps <= matched.finish
+
+
+@pytest.mark.parametrize("preset", ["ring:gpus=4", "ndv2:chassis=2"])
+def test_rounds_are_for_ports_that_take_equally_long(preset: str) -> None:
+    """Links between GPUs have no ports to match, and slow cards no rounds with fast ones."""
+    demand = Demand.collective("broadcast", size="1MB")
+    instance = Instance.build(Problem(topology=Topology.parse(preset), demand=demand, num_chunks=4))
+    goal = Goal(allowance=10**9)
+    for _, laid in _layings(instance, goal):
+        assert not list(_matched_plans(instance, laid, goal))
