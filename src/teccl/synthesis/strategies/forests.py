@@ -1,6 +1,7 @@
 """Forests: trees at the highest rate there is, repeated for many pieces of large collectives."""
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -107,8 +108,7 @@ def _pieces(search: Search, forest: "Forest") -> tuple[int, bool]:
     period, limit = forest.pieces, search.worthwhile
     most = finest(search, MOST_CHUNKS) // period
     # Through several switches twice the pieces are more than twice the work.
-    while most and _work(search, forest, period * most) > limit:
-        most //= 2
+    most = bisect_right(range(1, most + 1), limit, key=lambda m: _work(search, forest, period * m))
     if not most:
         return 0, False
     load, slowest = ForestTimes.of(search.request.problem(period), forest)
