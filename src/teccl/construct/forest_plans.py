@@ -1,5 +1,6 @@
 """Forest plans: the trees of a forest, repeated for many pieces and scheduled in rounds."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +10,7 @@ from teccl.construct.instance import Instance
 from teccl.construct.jobs import justify_serially
 from teccl.construct.params import JUSTIFICATIONS
 from teccl.construct.plan import Plan, with_starts
+from teccl.construct.route_first import listing_work
 from teccl.construct.switch_rounds import Ports, justify_in_rounds
 from teccl.construct.tasks import finish_time, precedence, task_tails, tasks_of_plan
 from teccl.problem import Problem
@@ -37,6 +39,15 @@ class ForestTimes(NamedTuple):
             longest = max(longest, *at.values())
         block = problem.chunks.sizes[0] * problem.num_chunks
         return ForestTimes(float(block / forest.rate * PICOSECONDS), float(longest))
+
+
+def schedule_work(problem: Problem, forest: Forest) -> int:
+    """Units of scheduling all pieces of a problem; in rounds there are no gaps to be tried."""
+    hops = [len(hop.way) for tree in forest.trees for hop in tree]
+    ways = Instance.build(replace(problem, num_chunks=forest.pieces), ways=forest.ways())
+    is_matched = Ports.of(ways.routes, ways.num_resources) is not None
+    mean = 1.0 if is_matched else sum(hops) / max(1, len(hops))
+    return listing_work(len(hops) * problem.num_chunks // forest.pieces, mean)
 
 
 def forest_plan(problem: Problem, forest: Forest) -> tuple[Instance, Plan]:

@@ -105,6 +105,9 @@ def _pieces(search: Search, forest: "Forest") -> tuple[int, bool]:
     """
     from teccl.construct.forest_plans import ForestTimes
 
+    if forest.is_optimal:
+        # Nobody who follows can gain more than the ends, so that nothing need be kept for them.
+        search.budget.keep(None)
     period, limit = forest.pieces, search.worthwhile
     most = finest(search, MOST_CHUNKS) // period
     # Through several switches twice the pieces are more than twice the work.
@@ -141,11 +144,10 @@ def _described(search: Search, forest: "Forest") -> str:
 
 def _work(search: Search, forest: "Forest", count: int) -> int:
     """Units of scheduling and judging so many pieces."""
-    from teccl.construct.route_first import listing_work
+    from teccl.construct.forest_plans import schedule_work
 
-    hops = [len(hop.way) for tree in forest.trees for hop in tree]
-    transfers = len(hops) * count // forest.pieces
+    transfers = sum(map(len, forest.trees)) * count // forest.pieces
     # Sums are judged contribution by contribution, in plain Python.
     judging = PYTHON_UNITS * transfers * (search.features.phases - 1)
-    listing = listing_work(transfers, sum(hops) / max(1, len(hops)))
+    listing = schedule_work(search.request.problem(count), forest)
     return listing + search.features.offer_work(count) + judging
