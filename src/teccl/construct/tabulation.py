@@ -78,6 +78,7 @@ def network_tables(instance: Instance, *, single: bool) -> "Network":
         **(steps or _no_steps()),
         buffer=-1 if problem.buffer is None else problem.buffer,
         single=single,
+        due=FAR,
     )
 
 
