@@ -292,16 +292,16 @@ def _passes(
     turns = _turns(shop)
     found: list[tuple[int, int, IntArray | FloatArray]] = []
     for urgency in (alone, _port_loads(shop)):
-        yield np.lexsort((turns, -urgency)), np.zeros(len(shop.net.limit)), FAR
+        yield np.lexsort((turns, -urgency)), np.zeros(len(shop.net.limit)), NEVER
         found.append((shop.finish, len(found), urgency))
     best, _, urgency = min(found)
-    if np.diff(shop.jobs.job["want"]).max(initial=0) > 1:
+    if shop.net.buffer < 0 and np.diff(shop.jobs.job["want"]).max(initial=0) > 1:
         for due in _dues(shop, best, max(goal.target, int(alone.max()))):
             yield generator.permutation(len(alone)), _handing_on(shop), due
     for weight in PRICES:
         load = shop.loads()
         order = np.lexsort((generator.permutation(len(alone)), -urgency))
-        yield order, weight * load / max(1.0, load.max(initial=0.0)), FAR
+        yield order, weight * load / max(1.0, load.max(initial=0.0)), NEVER
 
 
 def _dues(shop: Workshop, best: int, least: int) -> Iterator[int]:
