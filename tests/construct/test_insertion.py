@@ -37,6 +37,19 @@ FALLING: dict[str, Any] = {
 }
 
 
+# Two GPUs whose links from a third share a card, and which hand on what they have.
+CARD: dict[str, Any] = {
+    "nodes": [{"name": "a"}, {"name": "b"}, {"name": "c"}],
+    "shared": {"card": "1GB/s"},
+    "links": [
+        {"src": "a", "dst": "b", "bandwidth": "1GB/s", "alpha": "1us", "shares": ["card"]},
+        {"src": "a", "dst": "c", "bandwidth": "1GB/s", "alpha": "1us", "shares": ["card"]},
+        {"src": "b", "dst": "c", "bandwidth": "10GB/s", "alpha": "1us"},
+        {"src": "c", "dst": "b", "bandwidth": "10GB/s", "alpha": "1us"},
+    ],
+}
+
+
 def last_plan(instance: Instance, *, target: int = 0, seed: int = 0, budget: int = 10**6) -> Plan:
     """Return the best of the plans that insertion makes."""
     *_, last = inserted_plans(instance, Goal(target=target, seed=seed, allowance=budget))
@@ -106,6 +119,25 @@ def test_a_link_that_will_be_slow_is_used_before_or_gone_round() -> None:
     plan = last_plan(made, budget=10**7)
     assert plan.finish < 20_000_000
     assert simulate(verified(made, plan)).finish_ps <= plan.finish
+
+
+def test_copies_are_handed_on_while_that_is_in_time() -> None:
+    """Three of four chunks cross the card once; the last would come too late if it did."""
+    instance = make_instance(CARD, "broadcast", "4KB", num_chunks=4)
+    # Handing all on takes 6.1 us, sending all twice 9 us.
+    plan = last_plan(instance, target=6_000_000)
+    assert plan.finish == 6_000_000
+    verified(instance, plan)
+
+
+def test_what_cannot_be_in_time_is_served_all_the_same() -> None:
+    """Before all is due, before anything can come, everyone is served as soon as may be."""
+    instance = make_instance(CARD, "broadcast", "4KB", num_chunks=4)
+    shop = Workshop(instance)
+    shop.set_due(1)
+    assert shop.insert(np.arange(4))
+    assert shop.finish == 9_000_000
+    verified(instance, shop.plan())
 
 
 def test_sizes_have_their_own_times() -> None:

@@ -31,6 +31,8 @@ from teccl.construct.timetable import NEVER, book, earliest, inner, is_free, len
 
 # Elementary steps of looking at a route.
 _TRY = 4
+# What a picosecond after the end is worth, beside those before it.
+_LATE = 1000
 
 
 @inner
@@ -49,6 +51,12 @@ def _reach(nodes, node, key, arrival, spent, route, begin, head, shared, stamp):
 
 
 @inner
+def _lateness(net, arrival):
+    """What a way costs that comes after everything is due: more than any price."""
+    return max(np.int64(0), arrival - net.due) * _LATE
+
+
+@inner
 def _try_route(net, table, nodes, size, route, goal, stamp, work):
     """Offer the node at the end of a route the way over it, a passage of its own."""
     way = net.route[size, route]
@@ -62,7 +70,7 @@ def _try_route(net, table, nodes, size, route, goal, stamp, work):
         return
     begin = earliest(net, table, route, size, nodes[way.src].arrival, work)
     arrival = begin + length_from(net, route, size, begin)
-    key = arrival + spent + ahead
+    key = arrival + spent + ahead + _lateness(net, arrival + ahead)
     if key < nodes[way.dst].key:
         _reach(nodes, way.dst, key, arrival, spent, route, begin, -1, 0, stamp)
 
@@ -123,7 +131,7 @@ def _try_join(net, table, labels, rows, job, size, route, goal, stamp, work):
         return
     spent = way.price * (hops - shared) // hops
     arrival = begin + length_from(net, route, size, begin)
-    key = arrival + spent + ahead
+    key = arrival + spent + ahead + _lateness(net, arrival + ahead)
     if key < nodes[way.dst].key and is_free(net, table, route, shared, size, begin, work):
         _reach(nodes, way.dst, key, arrival, spent, route, begin, head, shared, stamp)
 

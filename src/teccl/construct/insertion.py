@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray, concatenated_ranges
-from teccl.construct.params import BOOK_STEPS, NEVER, PASS_WORK, PYTHON_UNITS, STEPS
+from teccl.construct.params import BOOK_STEPS, NEVER, PART, PASS_WORK, PYTHON_UNITS, STEPS
 from teccl.construct.plan import Plan
 from teccl.construct.tabulation import FAR, diameter, job_tables, network_tables, rate_steps
 from teccl.construct.turned import is_turnable, turned_instance, turned_plan
@@ -162,6 +162,10 @@ class Workshop:
         price = np.rint(ends[:, start[1:]] - ends[:, start[:-1]]).astype(np.int64)
         self.net.route["price"][:, :-1] = price
 
+    def set_due(self, due: int) -> None:
+        """Set when everything should have come; by then cheap ways are better than quick ones."""
+        self.net = self.net._replace(due=due)
+
     def loads(self) -> FloatArray:
         """Return for how long each resource is held."""
         job, row = _taken(self.rows)
@@ -248,8 +252,9 @@ def inserted_plans(instance: Instance, goal: Goal, *, single: bool = False) -> I
     if alone is None:
         return
     best, done, estimate = NEVER, 0, estimated_work(instance) // STEPS
-    for order, price in _passes(shop, alone, goal.seed):
+    for order, price, due in _passes(shop, alone, goal):
         shop.set_prices(price)
+        shop.set_due(due)
         shop.clear()
         is_needed = min(best, goal.known) == NEVER
         # An estimate may be too low, and all of a pass is lost if it ends early.
@@ -274,24 +279,53 @@ def _tabulation_work(instance: Instance) -> int:
     return PYTHON_UNITS * num_deliveries(instance.problem)
 
 
-def _passes(shop: Workshop, alone: IntArray, seed: int) -> Iterator[tuple[IntArray, FloatArray]]:
-    """Yield orders of jobs and prices of resources.
+def _passes(
+    shop: Workshop, alone: IntArray, goal: Goal
+) -> Iterator[tuple[IntArray, FloatArray, int]]:
+    """Yield orders of jobs, prices of resources, and when everything is due.
 
     The longest when alone come first, or those of the fullest port; what was better is kept. A
     resource that was full in the pass before costs as much as the time for which it is held, or
     several times that, others less in proportion.
     """
-    generator = np.random.Generator(np.random.PCG64(seed))
+    generator = np.random.Generator(np.random.PCG64(goal.seed))
     turns = _turns(shop)
     found: list[tuple[int, int, IntArray | FloatArray]] = []
     for urgency in (alone, _port_loads(shop)):
-        yield np.lexsort((turns, -urgency)), np.zeros(len(shop.net.limit))
+        yield np.lexsort((turns, -urgency)), np.zeros(len(shop.net.limit)), NEVER
         found.append((shop.finish, len(found), urgency))
-    urgency = min(found)[-1]
+    best, _, urgency = min(found)
+    if shop.net.buffer < 0 and np.diff(shop.jobs.job["want"]).max(initial=0) > 1:
+        for due in _dues(shop, best, max(goal.target, int(alone.max()))):
+            yield generator.permutation(len(alone)), _handing_on(shop), due
     for weight in PRICES:
         load = shop.loads()
         order = np.lexsort((generator.permutation(len(alone)), -urgency))
-        yield order, weight * load / max(1.0, load.max(initial=0.0))
+        yield order, weight * load / max(1.0, load.max(initial=0.0)), NEVER
+
+
+def _dues(shop: Workshop, best: int, least: int) -> Iterator[int]:
+    """Yield times by which everything is due, each after a pass with the one before.
+
+    Of what could be gained a half, and less wherever that was too much.
+    """
+    step = (best - least) // 2
+    while PART * step > best - least:
+        yield best - step
+        if shop.finish < best:
+            best = shop.finish
+            step = min(step, (best - least) // 2)
+        else:
+            step //= 2
+
+
+def _handing_on(shop: Workshop) -> FloatArray:
+    """Price at which a transfer over the fullest resource costs as much as the shortest route."""
+    load = shop.loads()
+    full = int(load.argmax())
+    hold = shop.net.entry["hold"][shop.net.entry["res"] == full]
+    price: FloatArray = load / load[full] * (shop.net.route["length"][:, :-1].min() / hold.min())
+    return price
 
 
 def _port_loads(shop: Workshop) -> FloatArray:

@@ -192,10 +192,12 @@ class _Stages(NamedTuple):
 def _constructed(base: Instance, scheme: Scheme, goal: Goal) -> _Stages | None:
     """Return stages each of which is made by the best construction; None if one cannot be."""
     allowance = goal.allowance // (scheme.num_stages + 1)
+    # Nothing is known of how soon one stage of several can end.
+    target = goal.target if scheme.num_stages == 1 else 0
     stages = []
     for number in range(scheme.num_stages):
         items = sorted(chain(*stage_items(scheme, len(base.problem.chunks), number)))
-        part = replace(goal, target=0, allowance=allowance, spent=0)
+        part = replace(goal, target=target, allowance=allowance, spent=0)
         stage = _stage(base, items, part, scheme.helpers, is_first=number == 0)
         goal.spent += part.spent
         if stage is None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from teccl.construct.instance import Instance, IntArray, Routes, starts_of, timed_routes
+from teccl.construct.params import NEVER
 from teccl.construct.passages import may_join
 from teccl.keywords import SwitchMode, Transit
 from teccl.problem import Problem
@@ -78,6 +79,7 @@ def network_tables(instance: Instance, *, single: bool) -> "Network":
         **(steps or _no_steps()),
         buffer=-1 if problem.buffer is None else problem.buffer,
         single=single,
+        due=NEVER,
     )
 
 

@@ -66,6 +66,8 @@ class Network(NamedTuple):
         Received chunks that may wait in a GPU to be passed on, -1 for any number.
     single
         Whether no node may receive a chunk twice.
+    due
+        When everything should have come; ways that are later are dearer than any that are not.
     """
 
     route: Records
@@ -80,6 +82,7 @@ class Network(NamedTuple):
     units: IntArray
     buffer: int
     single: bool
+    due: int
 
 
 class Timetable(NamedTuple):

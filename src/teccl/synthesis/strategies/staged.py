@@ -70,27 +70,35 @@ class Staged:
 def _probed(search: Search, turn: list[tuple[Outlook, Scheme]]) -> Iterator[tuple[Outlook, Scheme]]:
     """Yield schemes in the order in which they end along shallow trees, with a piece for each GPU.
 
-    Where every piece has an overhead, a share is one piece. Schemes that look worse than what
-    others take are left out; those that cannot be probed come as they look.
+    There are fewer pieces where all probes would take more than half of the work that is left, and
+    where every piece has an overhead a share is one piece. Schemes that look worse than what others
+    take are left out; those that cannot be probed come as they look.
     """
     request, found = search.request, list[tuple[int, Outlook, Scheme]]()
+    pieces = [1 if request.topology.has_overheads else _pieces_each(scheme) for _, scheme in turn]
+    counts = zip(turn, pieces, strict=True)
+    whole = sum(delivery_work(search.features, seen.deliveries * n) for (seen, _), n in counts)
+    half = max(1, search.worthwhile // 2)
     best = None
-    for seen, scheme in turn:
-        pieces = -(-len(scheme.shares[0][0].classes) // len(scheme.shares))
-        if request.topology.has_overheads:
-            pieces = 1
-        work = delivery_work(search.features, seen.deliveries * pieces)
+    for (seen, scheme), most in zip(turn, pieces, strict=True):
+        count = max(1, most * half // max(half, whole))
+        work = delivery_work(search.features, seen.deliveries * count)
         if best is not None and _guess(seen) >= best:
             continue
         end = None
         if len(turn) > 1 and request.chunks is None and search.is_worth(work):
             search.budget.spend(work)
-            end = shallow_finish(request.whole_problem(pieces * len(scheme.shares)), scheme)
+            end = shallow_finish(request.whole_problem(count * len(scheme.shares)), scheme)
         if end is not None and (best is None or end < best):
             best = end
         found.append((seen.expected_ps if end is None else end, seen, scheme))
     for _, seen, scheme in sorted(found, key=itemgetter(0)):
         yield seen, scheme
+
+
+def _pieces_each(scheme: Scheme) -> int:
+    """Pieces of each share with which there is about one for each GPU."""
+    return -(-len(scheme.shares[0][0].classes) // len(scheme.shares))
 
 
 def _guess(seen: Outlook) -> int:
