@@ -56,6 +56,23 @@ def test_kernels_that_are_not_in_the_cache_are_compiled() -> None:
     assert done.stdout.split() == ["True", "[3,", "5]"]
 
 
+def test_kernels_out_of_the_cache_can_be_compiled_into_others() -> None:
+    """Only machine code is read of them at first; the compiler finds the rest when it asks."""
+    text = (
+        "from teccl.cli.startup import load_numba_alone; load_numba_alone();"
+        "import numba, numpy; from teccl.construct.listing import tails;"
+        "ints = lambda *values: numpy.array(values, dtype=numpy.int64);"
+        "chain = (ints(0, 1, 1), ints(1), ints(5), ints(2, 3), ints(0, 1));"
+        "print(*tails(*chain), len(tails.stats.cache_hits));"
+        "twice = numba.njit(lambda a, b, c, d, e: 2 * tails(a, b, c, d, e));"
+        "print(*twice(*chain))"
+    )
+    command = [sys.executable, "-c", text]
+    subprocess.run(command, capture_output=True, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["8 3 1", "16 6"]
+
+
 def test_an_interrupt_that_python_cannot_raise_comes_again() -> None:
     """Ctrl-C while an object is taken apart ends what comes after; others are told as ever."""
     text = (
