@@ -37,6 +37,20 @@ def pytest_configure(config: pytest.Config) -> None:
         kernels.compile_all()
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give each worker whole files, in order, so that none makes the fixtures of another again.
+
+    Doctests come last, of which each takes next to nothing: no worker waits long for the others.
+    """
+    if config.getvalue("dist") != "load":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    config.option.loadscopereorder = False
+    return LoadFileScheduling(config, log)
+
+
 def guard_processes() -> None:
     """Let interrupts reach what tests start, and have everything ended that they start."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

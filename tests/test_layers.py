@@ -18,6 +18,7 @@ LAYERS = [
         "_collect",
         "_fractions",
         "_graphs",
+        "_kernels",
         "_moved",
         "_numba",
         "_parallel",

@@ -35,7 +35,7 @@ from teccl.topology import Topology
 from teccl.verification import verify
 
 BATCHES = range(20)
-SAMPLE = range(7000, 7006)
+SAMPLE = range(7000, 7003)
 # Chunks up to which the exact program is decided at once.
 FEW = 4
 # Stars that the exact program decides at once: those of three GPUs.
@@ -143,10 +143,10 @@ def test_epochs_cannot_beat_the_grid_bound():
 
 def test_pieces_cannot_beat_the_bound_for_any_chunking():
     """Cutting chunks into two or three does not beat the bound for any chunking."""
-    assert undercut({seed: piece_verdict(seed) for seed in range(7000, 7008)}) == []
+    assert undercut({seed: piece_verdict(seed) for seed in range(7000, 7004)}) == []
 
 
-@pytest.mark.parametrize("count", counts(3, 8))
+@pytest.mark.parametrize("count", counts(2, 8))
 def test_buffers_in_pieces_cannot_beat_the_bounds_for_sums(count):
     """No exact optimum of an AllReduce, its buffer whole or halved, lies below a bound."""
     assert undercut({seed: buffer_verdict(seed) for seed in range(7000, 7000 + count)}) == []
@@ -154,10 +154,10 @@ def test_buffers_in_pieces_cannot_beat_the_bounds_for_sums(count):
 
 def test_sums_around_a_switch_cannot_beat_the_bound_of_departures():
     """No exact optimum of a sum whose messages cost lies below what must depart early."""
-    assert undercut({seed: star_verdict(seed) for seed in STARS[:6]}) == []
+    assert undercut({seed: star_verdict(seed) for seed in STARS[:3]}) == []
 
 
-@pytest.mark.parametrize("count", counts(3, 8))
+@pytest.mark.parametrize("count", counts(2, 8))
 def test_no_number_of_chunks_beats_the_bound_for_any(count):
     """No exact optimum with one, two or three chunks of a block lies below the bound for any."""
     assert undercut({seed: number_verdict(seed) for seed in STARS[:count]}) == []
@@ -184,7 +184,7 @@ def test_bounds_hold(number):
 
 def test_bounds_of_sums_hold_for_schedules():
     """No verified schedule of a sum ends before the bound for any chunking."""
-    for seed in range(7000, 7006):
+    for seed in range(7000, 7003):
         problem = with_overheads(random_sum(seed), random.Random(seed))
         assert shortfalls(problem, (1, 2, 4))[0] == []
 
@@ -208,7 +208,9 @@ def test_exact_optima_are_schedules_that_verify_and_replay_accept():
         assert verify(schedule) == ()
         assert simulate(schedule).finish_ps == best * UNIT_PS
         seen += 1
-    assert seen >= 5
+        if seen == 5:
+            break
+    assert seen == 5
 
 
 def test_a_hop_costs_latency_and_overhead_whatever_the_chunks():

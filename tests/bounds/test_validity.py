@@ -53,7 +53,7 @@ MAX_HORIZON = 200
 # Seeds of a batch; the sample's stay clear of them.
 BATCH = 50
 BATCHES = range(100, 140)
-SAMPLE = range(12)
+SAMPLE = range(6)
 
 
 def batch(number: int) -> range:
@@ -162,7 +162,7 @@ def allreduce_excess(seed: int) -> bool:
 
 def test_allreduce_bounds_hold_against_trees_on_a_sample():
     """No partition or cut bound exceeds the time of the best trees to and from roots."""
-    assert [seed for seed in range(8) if allreduce_excess(seed)] == []
+    assert [seed for seed in range(4) if allreduce_excess(seed)] == []
 
 
 @pytest.mark.slow
@@ -207,7 +207,7 @@ def check_fluid(problems: dict[int, Problem]) -> None:
 
 def test_bounds_hold_against_free_partial_sums_on_a_sample():
     """No bound exceeds the optimum of fluid sums among two or three GPUs."""
-    check_fluid({seed: random_sum(seed) for seed in range(6)})
+    check_fluid({seed: random_sum(seed) for seed in range(4)})
 
 
 def leaves_excess(seed: int) -> float | None:
@@ -315,7 +315,7 @@ def check_schedules(seeds: range, counts: tuple[int, ...]) -> None:
 
 def test_physical_bounds_hold_at_any_number_of_chunks_on_a_sample():
     """No verified schedule ends before the physical bound, however finely data is cut."""
-    check_schedules(range(1000, 1006), (1, 4, 16))
+    check_schedules(range(1000, 1003), (1, 4, 16))
 
 
 @pytest.mark.slow

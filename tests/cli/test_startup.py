@@ -3,10 +3,12 @@
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import typer
 
 from teccl.cli.app import COMMANDS, build_app
+from teccl.construct.listing import tails
 
 SMALL = "solve dgx1 allgather --size 1MB --quiet"
 LISTING = """
@@ -49,11 +51,28 @@ def test_kernels_that_are_not_in_the_cache_are_compiled() -> None:
     text = (
         "from teccl.cli.startup import load_numba_alone; load_numba_alone(); load_numba_alone();"
         "import teccl; result = teccl.solve('ring:gpus=3', 'allgather', size='3KB');"
-        "import numba, numpy; add = numba.njit(lambda a: sorted([a.sum(), a.max()]));"
+        "import numba, numpy; add = numba.njit(lambda a: [a.max(), a.sum()]);"
         "print(result.verified, add(numpy.array([2, 3])))"
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["True", "[3,", "5]"]
+
+
+def test_kernels_out_of_the_cache_can_be_compiled_into_others() -> None:
+    """Only machine code is read of them at first; the compiler finds the rest when it asks."""
+    text = (
+        "from teccl.cli.startup import load_numba_alone; load_numba_alone();"
+        "import numba, numpy; from teccl.construct.listing import tails;"
+        "ints = lambda *values: numpy.array(values, dtype=numpy.int64);"
+        "chain = (ints(0, 1, 1), ints(1), ints(5), ints(2, 3), ints(0, 1));"
+        "print(*tails(*chain), len(tails.stats.cache_hits));"
+        "twice = numba.njit(lambda a, b, c, d, e: 2 * tails(a, b, c, d, e));"
+        "print(*twice(*chain))"
+    )
+    chain = [np.array(values) for values in ((0, 1, 1), (1,), (5,), (2, 3), (0, 1))]
+    assert tails(*chain).tolist() == [8, 3]
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["8 3 1", "16 6"]
 
 
 def test_an_interrupt_that_python_cannot_raise_comes_again() -> None:

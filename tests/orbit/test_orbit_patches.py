@@ -28,7 +28,7 @@ SMALL = [
     *("gb200-nvl72:chassis=2", "hypercube:dimension=3", "fully-connected:gpus=5"),
     *("twisted-torus:dims=2x2x4", "dgx-b300:chassis=2,planes=2"),
 ]
-QUICK, FULL = 40, 300
+QUICK, FULL = 20, 300
 
 
 def draw_damage(rng: random.Random, fabric: Fabric) -> Damage:

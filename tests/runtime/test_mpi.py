@@ -112,7 +112,7 @@ def test_tenants_matrix_and_explicit_chunks_are_exact(tmp_path):
 def test_random_schedules_run(tmp_path):
     """Random correct schedules of every mode, switches and reductions included, are exact."""
     found: dict[int, list[Schedule]] = {}
-    for seed in range(200, 225):
+    for seed in range(200, 215):
         schedule = random_schedule(seed)
         found.setdefault(schedule.problem.topology.num_gpus, []).append(schedule)
     for ranks, schedules in found.items():

@@ -7,7 +7,7 @@ from tests.cli.helpers import assert_refused, run
 
 import teccl
 from teccl import Demand, Topology, verify
-from teccl.errors import MethodError
+from teccl.errors import InputError, MethodError
 from teccl.studies.comparison import compare
 from teccl.studies.rivals import RIVALS
 
@@ -103,6 +103,41 @@ def test_schedule_files_are_judged_too(here, tmp_path):
     assert named["good.json"].result.finish_ps == result.finish_ps
     assert named["bad.json"].result is None
     assert "fails verification" in named["bad.json"].note
+
+
+def test_schedule_files_of_another_demand_are_refused(here, tmp_path):
+    """Chunks may differ, but not who has and wants the data, nor when it is there."""
+    wanted = Demand.collective("broadcast", size="1KB", root=0)
+
+    def judged(demand, **options):
+        path = tmp_path / "given.json"
+        teccl.solve("ring:gpus=4", demand=demand, method="shortest-path", **options).schedule.save(
+            path
+        )
+        return compare("ring:gpus=4", demand=wanted, methods="auto", schedules=[path], place=here)
+
+    for chunks in (1, 4):
+        found = judged(wanted, chunks=chunks)
+        assert {c.name for c in found.competitors if c.result} == {"auto", "given.json"}
+    others = [{"root": 1}, {"root": 0, "ready": {0: "1us"}}, {"root": 0, "ranks": [0, 1, 2]}]
+    for other in others:
+        with pytest.raises(InputError, match="other ranks have or want its data"):
+            judged(Demand.collective("broadcast", size="1KB", **other))
+
+
+def test_exchanges_of_as_many_bytes_are_told_apart(here, tmp_path):
+    """Matrices with equal sums are different demands."""
+    one = Demand.collective("alltoallv", matrix=[[0, 5, 1], [1, 0, 5], [5, 1, 0]])
+    other = Demand.collective("alltoallv", matrix=[[0, 1, 5], [5, 0, 1], [1, 5, 0]])
+    teccl.solve("ring:gpus=3", demand=other).schedule.save(tmp_path / "other.json")
+    with pytest.raises(InputError, match="other ranks have or want its data"):
+        compare(
+            "ring:gpus=3",
+            demand=one,
+            methods="auto",
+            schedules=[tmp_path / "other.json"],
+            place=here,
+        )
 
 
 def test_the_command_prints_ratios():

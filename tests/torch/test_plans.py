@@ -13,10 +13,15 @@ from teccl.errors import InputError
 pytestmark = needs_torch()
 
 
+@pytest.fixture(scope="module")
+def made():
+    """Schedules for small and large buffers."""
+    return [solved("ring:gpus=4", "allreduce", size=size) for size in (1000, 10**6)]
+
+
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, made):
     """A plan for four ranks in two ranges."""
-    made = [solved("ring:gpus=4", "allreduce", size=size) for size in (1000, 10**6)]
     return write_plan(tmp_path / "plan", [(0, 5000, made[0]), (5000, 2_000_000, made[1])])
 
 

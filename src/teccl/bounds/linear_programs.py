@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from teccl.bounds.patience import solver_limit_s
 from teccl.bounds.windows import FloatArray
 
 
@@ -23,7 +24,7 @@ class LinearOptimum(NamedTuple):
 def least_cost(
     cost: FloatArray, matrix: Any, low: FloatArray, high: FloatArray, most: FloatArray
 ) -> LinearOptimum | None:
-    """Return columns of the least cost, or None if HiGHS finds none.
+    """Return columns of the least cost, or None if HiGHS finds none in time.
 
     Parameters
     ----------
@@ -54,6 +55,7 @@ def _by_scipy(
         b_eq=equal[1],
         bounds=[(0.0, each) for each in most.tolist()],
         method="highs",
+        options={"time_limit": solver_limit_s()},
     )
     if result.status != 0 or result.x is None:
         return None
@@ -67,6 +69,7 @@ def _by_highspy(
 ) -> LinearOptimum | None:
     solver = highspy.Highs()
     solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("time_limit", solver_limit_s())
     solver.passModel(
         len(cost),
         len(rows[0]),

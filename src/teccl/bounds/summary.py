@@ -21,6 +21,7 @@ from teccl.bounds.joint_coverage import joint_bounds
 from teccl.bounds.lengths import length_bounds
 from teccl.bounds.model import Bound
 from teccl.bounds.network import Network
+from teccl.bounds.patience import is_over
 from teccl.bounds.pieces import overheads
 from teccl.bounds.quickest import quickest_bound
 from teccl.bounds.served import served_bounds
@@ -77,7 +78,7 @@ def all_bounds(
     narrow: bool = True,
     whole: bool = True,
 ) -> list[Bound]:
-    """Evaluate every bound, best first.
+    """Evaluate every bound, best first; where time is limited, those that there is time for.
 
     Parameters
     ----------
@@ -96,6 +97,7 @@ def all_bounds(
         from the largest block of all, so that its own are not of equal size.
     """
     fluid = fluid and grid is None
+    narrow = narrow and not is_over()
     seen = separate_copies(problem, whole=fluid)
     # On the grid every link counts starts at its own rate, whatever else a hyper-edge holds.
     network = Network.build(seen if grid else at_circuit_rates(seen), grid=grid, fluid=fluid)
@@ -106,6 +108,8 @@ def all_bounds(
     for family in FAMILIES.values():
         bounds += family(evidence)
         evidence = evidence._replace(best=max((bound.value for bound in bounds), default=0))
+        if bounds and is_over():
+            break
     return sorted(bounds, key=lambda b: -b.value)
 
 
@@ -116,7 +120,9 @@ def _cuts(evidence: Evidence) -> list[Bound]:
 
 def _moving_cuts(evidence: Evidence) -> list[Bound]:
     chosen = evidence.cuts[:MOST_CUTS] if evidence.narrow else []
-    moving = (quickest_bound(evidence.network, estimate) for estimate in chosen)
+    moving = (
+        None if is_over() else quickest_bound(evidence.network, estimate) for estimate in chosen
+    )
     return [bound for bound in moving if bound is not None]
 
 

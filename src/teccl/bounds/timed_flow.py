@@ -14,6 +14,7 @@ import numpy as np
 from teccl._graphs import stable_colours
 from teccl.bounds.lengths import RESOLUTION, Pairs
 from teccl.bounds.network import Network, all_distances
+from teccl.bounds.patience import solver_limit_s
 from teccl.bounds.windows import FAR, FloatArray, IntArray, carried
 
 
@@ -160,7 +161,8 @@ class TimedFlow(NamedTuple):
     def prices(self, grid: Intervals) -> tuple[float, IntArray] | None:
         """Return the share of the data that can flow by the end, and whole prices that show it.
 
-        Prices are for each link and interval; None if there is no such flow.
+        Prices are for each link and interval; None if there is no such flow, or no time to
+        find it.
         """
         # Of many prices that are as good, commands and the library must take the same ones.
         from scipy.optimize import linprog
@@ -181,6 +183,7 @@ class TimedFlow(NamedTuple):
             A_eq=balance.tocsr(),
             b_eq=np.zeros(model.height),
             method="highs",
+            options={"time_limit": solver_limit_s()},
         )
         if result.status != 0:
             return None

@@ -108,14 +108,65 @@ def _sparing(load: Callable[..., Any]) -> Callable[..., Any]:
     a kernel is not in the cache, the compiler makes itself ready.
     """
     memory = import_module("numba.core.runtime.nrt").rtsys
+    library = _library_of_machine_code()
 
     @wraps(load)
     def load_only(cache: Any, signature: Any, context: Any) -> Any:
         # numba holds the compiler's lock here: no other thread sees the context like this.
+        codegen = context.codegen()
         context.refresh = partial(memory.initialize, context)
+        codegen._library_class = library  # noqa: SLF001, numba has no other way in
         try:
             return load(cache, signature, context)
         finally:
             del context.refresh
+            del codegen._library_class  # noqa: SLF001
 
     return load_only
+
+
+def _library_of_machine_code() -> type[Any]:
+    """Return a class for kernels out of the cache that reads their machine code alone.
+
+    The cache also has their code for the compiler, for kernels that call them. Reading that takes
+    longer than all else, and is left until one such is compiled.
+    """
+    base: Any = import_module("numba.core.codegen").JITCodeLibrary
+    parse: Callable[[bytes], Any] = import_module("llvmlite.binding").parse_bitcode
+
+    class Library(base):  # type: ignore[misc]
+        _unread: bytes | None = None
+        _machine_code = b""
+        _module: Any = None
+
+        @classmethod
+        def _unserialize(cls, codegen: Any, state: Any) -> Any:
+            name, kind, data = state
+            if kind != "object":
+                return super()._unserialize(codegen, state)
+            self = codegen.create_library(name)
+            self._machine_code, self._unread = data
+            self.enable_object_caching()
+            self._set_compiled_object(self._machine_code)
+            self._finalize_final_module()
+            return self
+
+        def get_pointer_to_function(self, name: str) -> int:
+            # Machine code has the names of its functions in a table, each with a zero behind it.
+            engine = self._codegen._engine  # noqa: SLF001
+            if name.encode() + b"\0" in self._machine_code:
+                engine._defined_symbols.add(name)  # noqa: SLF001
+            return int(super().get_pointer_to_function(name))
+
+        @property
+        def _shared_module(self) -> Any:
+            if self._unread is not None:
+                self._module, self._unread = parse(self._unread), None
+                self._codegen._engine._load_defined_symbols(self._module)  # noqa: SLF001
+            return self._module
+
+        @_shared_module.setter
+        def _shared_module(self, module: Any) -> None:
+            self._module = module
+
+    return Library

@@ -3,6 +3,7 @@
 import numba as nb
 import numpy as np
 
+from teccl._kernels import inner
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.params import JUSTIFICATIONS
 from teccl.construct.serial import first_ending_after, occupy
@@ -86,7 +87,7 @@ def _room(instance: Instance, tasks: Tasks) -> IntArray:
     return np.concatenate([[0], np.cumsum(uses)]).astype(np.int64)
 
 
-@nb.njit(cache=True)
+@inner
 def _earliest(uses, res, res_offset, res_hold, begin, end, count, room, now):
     """Earliest start from some time on at which all that a task uses is free."""
     first, last = uses
@@ -104,7 +105,7 @@ def _earliest(uses, res, res_offset, res_hold, begin, end, count, room, now):
     return now
 
 
-@nb.njit(cache=True)
+@inner
 def _book(uses, res, res_offset, res_hold, begin, end, count, room, now):
     """Note what a task uses that begins at some time."""
     for i in range(uses[0], uses[1]):

@@ -3,8 +3,10 @@
 import numba as nb
 import numpy as np
 
+from teccl._kernels import inner
 
-@nb.njit(cache=True, nogil=True)
+
+@inner
 def _levels(rest, source, sink, level, queue):
     """Number nodes by their distance from the source over arcs with room; whether the sink has one.
 

@@ -3,6 +3,7 @@
 import numba as nb
 import numpy as np
 
+from teccl._kernels import inner, maker
 from teccl.construct.routing import is_overloaded, next_random, price_of, shuffle
 from teccl.construct.wayfinding import cheapest, search_room
 
@@ -13,7 +14,7 @@ _GAIN = 1e-4
 _DEAREST = 50.0
 
 
-@nb.njit(cache=True)
+@inner
 def _charge(via, sign, ways, market):
     """Add (or take away) the load of a tree's routes and set the prices anew."""
     for v in range(len(via)):
@@ -21,7 +22,7 @@ def _charge(via, sign, ways, market):
             _book(via[v], sign, ways, market)
 
 
-@nb.njit(cache=True)
+@inner
 def _book(route, sign, ways, market):
     """Add the load of a route, and set what links cost anew that hold what it holds."""
     res_start, res, hold = ways
@@ -36,7 +37,7 @@ def _book(route, sign, ways, market):
             cost[holders[j]] = _cost(holders[j], links, price)
 
 
-@nb.njit(cache=True)
+@inner
 def _price_of(route, ways, market):
     """What the resources of a route cost."""
     res_start, res, hold = ways
@@ -47,7 +48,7 @@ def _price_of(route, ways, market):
     return paid
 
 
-@nb.njit(cache=True)
+@inner
 def _cost(link, links, price):
     """What a link costs: its time, and the prices of what it holds."""
     base, start, res, hold = links
@@ -57,7 +58,7 @@ def _cost(link, links, price):
     return cost
 
 
-@nb.njit(cache=True)
+@inner
 def _sift_down(keys, values, base, size, place):
     """Restore a heap below a place whose key has grown."""
     key, value = keys[base + place], values[base + place]
@@ -74,7 +75,7 @@ def _sift_down(keys, values, base, size, place):
     keys[base + place], values[base + place] = key, value
 
 
-@nb.njit(cache=True)
+@inner
 def _sift_up(keys, values, base, place):
     """Restore a heap above a place that is new."""
     key, value = keys[base + place], values[base + place]
@@ -87,7 +88,7 @@ def _sift_up(keys, values, base, place):
     keys[base + place], values[base + place] = key, value
 
 
-@nb.njit(cache=True)
+@inner
 def _nearest(corridor, near_start, near_node, near_link, near, cost, length_weight, far, room):
     """Cost of the cheapest link from the tree into a corridor: the heap's top, brought up to date.
 
@@ -107,7 +108,7 @@ def _nearest(corridor, near_start, near_node, near_link, near, cost, length_weig
     return np.inf
 
 
-@nb.njit(cache=True)
+@inner
 def _farthest(corridor, far_start, far_node, far_link, beyond, cost, inside):
     """Cost of the cheapest link out of a corridor to a node that the tree lacks."""
     keys, values, sizes = beyond
@@ -127,7 +128,7 @@ def _farthest(corridor, far_start, far_node, far_link, beyond, cost, inside):
     return np.inf
 
 
-@nb.njit(cache=True)
+@inner
 def _across(corridor, corridors, near, beyond, cost, length_weight, far, room, inside):
     """Cost of the cheapest way through a corridor, from the tree to a node that it lacks."""
     near_start, near_node, near_link, far_start, far_node, far_link = corridors[:6]
@@ -141,7 +142,7 @@ def _across(corridor, corridors, near, beyond, cost, length_weight, far, room, i
     return paid
 
 
-@nb.njit(cache=True)
+@inner
 def _beyond(wanted, root, far_start, far_node, far_link, cost, beyond):
     """Put the links to all nodes that are wanted into heaps."""
     keys, values, sizes = beyond
@@ -157,7 +158,7 @@ def _beyond(wanted, root, far_start, far_node, far_link, cost, beyond):
             _sift_down(keys, values, base, size, place)
 
 
-@nb.njit(cache=True)
+@inner
 def _enter(v, corridors, near, cost, length_weight, far):
     """Put the links by which a node of the tree can be extended into heaps."""
     near_start, near_link = corridors[0], corridors[2]
@@ -173,7 +174,7 @@ def _enter(v, corridors, near, cost, length_weight, far):
             sizes[c] += 1
 
 
-@nb.njit(cache=True)
+@maker
 def _ways_to(urgent, root, wanted, corridors, length, market, search):
     """Return the nodes on the cheapest ways to urgent nodes, each after the one it hangs on.
 
@@ -206,7 +207,7 @@ def _ways_to(urgent, root, wanted, corridors, length, market, search):
     return found[:count]
 
 
-@nb.njit(cache=True)
+@maker
 def _grow(root, urgent, wanted, corridors, length, ways, market, length_weight, most, search, via):
     """Grow a tree by the cheapest additions, each of which is paid for before the next is chosen.
 

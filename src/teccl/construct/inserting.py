@@ -9,6 +9,7 @@ looked at again when its turn comes.
 import numba as nb
 import numpy as np
 
+from teccl._kernels import inner, maker
 from teccl.construct.labels import (
     BLINK,
     FAN_INTO,
@@ -27,7 +28,7 @@ from teccl.construct.labels import (
 )
 from teccl.construct.limited import book_waits, insert_limited
 from teccl.construct.params import BOOK_STEPS
-from teccl.construct.timetable import NEVER, book, earliest, inner, is_free, length_from, room
+from teccl.construct.timetable import NEVER, book, earliest, is_free, length_from, room
 
 # Elementary steps of looking at a route.
 _TRY = 4
@@ -247,7 +248,7 @@ def _way_to(net, table, nodes, rows, job, size, node, way, stamp, work):
     return count
 
 
-@inner
+@maker
 def insert(net, jobs, table, labels, rows, job, blink, since, random, work):
     """Insert what is left of a job; whether all who want it are served.
 

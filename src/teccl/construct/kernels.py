@@ -7,10 +7,12 @@ Functions are compiled on first use and cached on disk.
 import numba as nb
 import numpy as np
 
+from teccl._kernels import inner, maker
+
 _INFINITY = np.int64(2**62)
 
 
-@nb.njit(cache=True)
+@inner
 def _heap_push(keys, values, size, key, value):
     """Add an event to a binary heap ordered by key, then value."""
     i = size
@@ -24,7 +26,7 @@ def _heap_push(keys, values, size, key, value):
     return size + 1
 
 
-@nb.njit(cache=True)
+@inner
 def _heap_pop(keys, values, size):
     """Remove the first event; the caller has read it from position zero."""
     size -= 1
@@ -48,14 +50,14 @@ def _heap_pop(keys, values, size):
     return size
 
 
-@nb.njit(cache=True)
+@maker
 def _grow(array):
     bigger = np.empty(2 * len(array), dtype=array.dtype)
     bigger[: len(array)] = array
     return bigger
 
 
-@nb.njit(cache=True)
+@inner
 def _first_free_slot(slot_free, begin, end):
     best = begin
     for i in range(begin + 1, end):
@@ -64,7 +66,7 @@ def _first_free_slot(slot_free, begin, end):
     return best
 
 
-@nb.njit(cache=True)
+@inner
 def _next_random(state):
     """Xorshift: small, fast and the same on every machine."""
     x = state[0]
@@ -75,7 +77,7 @@ def _next_random(state):
     return x
 
 
-@nb.njit(cache=True)
+@inner
 def _popcount(x):
     """Number of bits set in a 64-bit word."""
     x = x - ((x >> np.uint64(1)) & np.uint64(0x5555555555555555))
@@ -84,13 +86,13 @@ def _popcount(x):
     return np.int64((x * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
-@nb.njit(cache=True)
+@inner
 def _lowest_bit(x):
     """Position of the lowest bit set."""
     return _popcount((x & (~x + np.uint64(1))) - np.uint64(1))
 
 
-@nb.njit(cache=True)
+@inner
 def _is_useful(has, want, src, dst):
     """Whether a node has some chunk that another may still receive."""
     for w in range(has.shape[1]):
@@ -99,7 +101,7 @@ def _is_useful(has, want, src, dst):
     return False
 
 
-@nb.njit(cache=True)
+@inner
 def _is_free(route, now, res_start, res, res_offset, slot_start, slot_free):
     """Whether all resources of a route are free when a transfer would hold them."""
     for i in range(res_start[route], res_start[route + 1]):
@@ -385,7 +387,7 @@ def greedy_multicast(
     return rows[:num_rows], finish if left == 0 else np.int64(-1)
 
 
-@nb.njit(cache=True)
+@inner
 def _resources_of_links(links, link_start, res, res_start, route, count):
     """Number of resource entries that belong to the first `count` links of a route."""
     if count == 0:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from teccl.construct.timetable import NEVER, Records, inner, length_from, record
+from teccl._kernels import inner
+from teccl.construct.timetable import NEVER, Records, length_from, record
 
 IntArray = npt.NDArray[np.int64]
 

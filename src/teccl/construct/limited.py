@@ -6,6 +6,7 @@ GPU that has the chunk already passes it on as long as it may keep it. It may al
 without a pause, by a further copy from the source.
 """
 
+from teccl._kernels import inner
 from teccl.construct.labels import (
     BLINK,
     FAN_OUT,
@@ -26,7 +27,6 @@ from teccl.construct.timetable import (
     book,
     earliest,
     first_begin_above,
-    inner,
     length_from,
 )
 

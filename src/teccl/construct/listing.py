@@ -3,10 +3,11 @@
 import numba as nb
 import numpy as np
 
+from teccl._kernels import inner, maker
 from teccl.construct.kernels import _first_free_slot, _grow, _heap_pop, _heap_push
 
 
-@nb.njit(cache=True)
+@inner
 def _is_alike(a, b, res_start, res, res_offset, res_hold):
     """Whether two tasks hold the same for as long."""
     count = res_start[a + 1] - res_start[a]
@@ -19,7 +20,7 @@ def _is_alike(a, b, res_start, res, res_offset, res_hold):
     return True
 
 
-@nb.njit(cache=True)
+@maker
 def _kinds(res_start, res, res_offset, res_hold):
     """Number tasks so that those with the same number hold the same for as long."""
     num_tasks = len(res_start) - 1
@@ -41,13 +42,25 @@ def _kinds(res_start, res, res_offset, res_hold):
     return kind, number + 1
 
 
-@nb.njit(cache=True)
+@maker
 def _places(owner, count):
     """Where the entries of each of so many owners begin, once sorted by owner."""
     start = np.zeros(count + 1, dtype=np.int64)
     for each in owner:
         start[each + 1] += 1
     return np.cumsum(start)
+
+
+@inner
+def _push_at(base, keys, values, size, key, value):
+    """Add to one of several heaps in the same arrays, which begins at a place."""
+    return _heap_push(keys[base:], values[base:], size, key, value)
+
+
+@inner
+def _pop_at(base, keys, values, size):
+    """Remove the first of such a heap."""
+    return _heap_pop(keys[base:], values[base:], size)
 
 
 @nb.njit(cache=True, nogil=True)
@@ -110,8 +123,8 @@ def list_schedule(
             if value < num_tasks:
                 c = kind[value]
                 q = first[c]
-                heap_size[c] = _heap_push(
-                    heap_keys[heap[c] :], heap_tasks[heap[c] :], heap_size[c], key[value], value
+                heap_size[c] = _push_at(
+                    heap[c], heap_keys, heap_tasks, heap_size[c], key[value], value
                 )
                 queue_size[q] += 1
             if not is_touched[q]:
@@ -156,9 +169,7 @@ def list_schedule(
                     size = _heap_push(keys, values, size, later, num_tasks + q)
                     break
                 t = heap_tasks[heap[best]]
-                heap_size[best] = _heap_pop(
-                    heap_keys[heap[best] :], heap_tasks[heap[best] :], heap_size[best]
-                )
+                heap_size[best] = _pop_at(heap[best], heap_keys, heap_tasks, heap_size[best])
                 queue_size[q] -= 1
                 start[t] = now
                 for i in range(res_start[t], res_start[t + 1]):

@@ -8,11 +8,12 @@ all of them at once does not, and ports with most left to do are served in every
 import numba as nb
 import numpy as np
 
+from teccl._kernels import inner, maker
 from teccl.construct.kernels import _grow, _heap_pop, _heap_push
 from teccl.construct.listing import _places
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def _improve(port, near, far, near_kind, far_kind, kinds_start, kinds, size, left, via, queue):
     """Match a port that is not, at the cost of none or of one that has less to do.
 
@@ -49,7 +50,7 @@ def _improve(port, near, far, near_kind, far_kind, kinds_start, kinds, size, lef
     return
 
 
-@nb.njit(cache=True, nogil=True)
+@maker
 def _match(
     chosen,
     first,

@@ -3,11 +3,13 @@
 import numba as nb
 import numpy as np
 
+from teccl._kernels import inner
+
 # Slots of a link beyond which they are made longer than a transfer: so many stay nearly all free.
 _MOST_SLOTS = 1 << 20
 
 
-@nb.njit(cache=True)
+@inner
 def _nearest_free_slot(taken, width, wish, backward, period):
     """Time of the free slot that waits least after a wish (before it, when going backward).
 

@@ -3,17 +3,19 @@
 import numba as nb
 import numpy as np
 
+from teccl._kernels import inner, maker
+
 # Prices are capped, so that a resource far over its target stays comparable to others.
 _MAX_EXPONENT = 60.0
 
 
-@nb.njit(cache=True)
+@inner
 def price_of(load, target, steepness):
     """Price of a resource with some load."""
     return np.exp(min(steepness * (load / target - 1.0), _MAX_EXPONENT))
 
 
-@nb.njit(cache=True)
+@inner
 def _charge(via, sign, lead, ways, market):
     """Add (or take away) the load of a tree's routes and set the prices anew."""
     own_start, res_start, res, hold, used = ways
@@ -29,7 +31,7 @@ def _charge(via, sign, lead, ways, market):
     _forget(via, lead, used)
 
 
-@nb.njit(cache=True)
+@inner
 def _begin(route, lead, own_start, used, res_start):
     """Place of the first resource that a route pays for: its lead may be paid for already."""
     if lead[route] >= 0 and used[lead[route]]:
@@ -37,14 +39,14 @@ def _begin(route, lead, own_start, used, res_start):
     return res_start[route]
 
 
-@nb.njit(cache=True)
+@inner
 def _forget(via, lead, used):
     for v in range(len(via)):
         if via[v] >= 0 and lead[via[v]] >= 0:
             used[lead[via[v]]] = False
 
 
-@nb.njit(cache=True)
+@inner
 def is_overloaded(via, res_start, res, load, target):
     """Whether a tree uses a resource that is over its target."""
     for v in range(len(via)):
@@ -55,7 +57,7 @@ def is_overloaded(via, res_start, res, load, target):
     return False
 
 
-@nb.njit(cache=True)
+@inner
 def _cost(begin, end, res, hold, price):
     cost = 0.0
     for i in range(begin, end):
@@ -63,7 +65,7 @@ def _cost(begin, end, res, hold, price):
     return cost
 
 
-@nb.njit(cache=True)
+@inner
 def next_random(state):
     """Return the next random number, which is the next state too; the same on every machine."""
     state ^= state << np.uint64(13)
@@ -72,7 +74,7 @@ def next_random(state):
     return state
 
 
-@nb.njit(cache=True)
+@inner
 def shuffle(order, state):
     """Shuffle in place; return the next state."""
     for i in range(len(order) - 1, 0, -1):
@@ -221,12 +223,12 @@ def lay_trees(
     return best_trees, roots, best_load
 
 
-@nb.njit(cache=True)
+@inner
 def _leads_away(side, sides, outward):
     return outward if sides == 1 else side == 1
 
 
-@nb.njit(cache=True)
+@maker
 def _grow_tree(
     root,
     outward,

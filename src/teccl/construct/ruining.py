@@ -12,10 +12,11 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from teccl._kernels import inner, maker
 from teccl.construct.inserting import book_job, common_start, insert, remove
 from teccl.construct.labels import Rows, draw
 from teccl.construct.params import BOOK_STEPS
-from teccl.construct.timetable import book, first_begin_above, inner, length_from, room
+from teccl.construct.timetable import book, first_begin_above, length_from, room
 
 IntArray = npt.NDArray[np.int64]
 FloatArray = npt.NDArray[np.float64]
@@ -120,7 +121,7 @@ def _choose(net, jobs, table, rows, run, saved, most, random):
     return count
 
 
-@inner
+@maker
 def _order(saved, count, alone, random):
     """Return the order in which to insert jobs again, by one of several keys."""
     kind = draw(random, 4)
@@ -147,7 +148,7 @@ def _is_held(net, rows, job, place, branch):
     return False
 
 
-@inner
+@maker
 def _prune(net, jobs, table, rows, job, first):
     """Cancel one of a job's rows and all that it feeds, and close up the others.
 
@@ -182,7 +183,7 @@ def _prune(net, jobs, table, rows, job, first):
     end.finish = finish
 
 
-@inner
+@maker
 def _take_out(net, jobs, table, rows, saved, count, random):
     """Save jobs and take them out, some of them only in part."""
     for k in range(count):

@@ -3,13 +3,14 @@
 import numba as nb
 import numpy as np
 
+from teccl._kernels import inner
 from teccl.construct.kernels import _heap_pop, _heap_push
 
 # Sweeps after which times that still move are taken to move for ever.
 _MAX_SWEEPS = 200
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def first_ending_after(ends, low, high, time):
     """Index of the first busy interval in low..high that ends after a time."""
     while low < high:
@@ -21,7 +22,7 @@ def first_ending_after(ends, low, high, time):
     return low
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def occupy(begins, ends, base, count, r, begin, end):
     """Add a busy interval, joined with those it touches."""
     low, high = base[r], base[r] + count[r]

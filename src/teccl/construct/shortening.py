@@ -3,8 +3,10 @@
 import numba as nb
 import numpy as np
 
+from teccl._kernels import inner
 
-@nb.njit(cache=True, nogil=True)
+
+@inner
 def _measure(parent, cost, arrival, size):
     """Work out when each node of a tree is reached, and how many nodes hang on it."""
     size[:] = 0
@@ -17,7 +19,7 @@ def _measure(parent, cost, arrival, size):
         arrival[node] = time
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def _hangs_on(parent, node, other):
     """Whether one node is another, or below it, in a tree."""
     while node >= 0 and node != other:
@@ -25,7 +27,7 @@ def _hangs_on(parent, node, other):
     return node == other
 
 
-@nb.njit(cache=True, nogil=True)
+@inner
 def _take_free(parent, arrival, free, cost, node):
     """Let a node hang on an earlier one by an arc that no tree takes; whether it did."""
     before, best = parent[node], -1

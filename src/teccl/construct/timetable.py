@@ -11,13 +11,13 @@ import numba as nb
 import numpy as np
 import numpy.typing as npt
 
+from teccl._kernels import inner
+
 IntArray = npt.NDArray[np.int64]
 Records = npt.NDArray[np.void]
 
 # Elementary steps of a look at a calendar, which is a search among its bookings.
 LOOK = 8
-# A kernel that only kernels call: without ways in for Python it compiles in half the time.
-inner = nb.njit(cache=True, nogil=True, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 LONG_AGO = -(2**62)
 NEVER = 2**62
 

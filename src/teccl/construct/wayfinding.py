@@ -3,11 +3,12 @@
 import numba as nb
 import numpy as np
 
+from teccl._kernels import inner, maker
 from teccl.construct.kernels import _heap_pop, _heap_push
 from teccl.construct.routing import price_of, shuffle
 
 
-@nb.njit(cache=True)
+@maker
 def _empty_market(res, res_hold, slots, target, steepness):
     """Return how long routes hold a share of each resource, and loads and prices without any."""
     load = np.zeros(len(slots), dtype=np.float64)
@@ -18,7 +19,7 @@ def _empty_market(res, res_hold, slots, target, steepness):
     return hold, (load, price, target, steepness)
 
 
-@nb.njit(cache=True)
+@inner
 def _charge(first, last, hops, sign, res_start, res, hold, market):
     """Add (or take away) the load of the routes of a path and set the prices anew."""
     load, price, target, steepness = market
@@ -28,7 +29,7 @@ def _charge(first, last, hops, sign, res_start, res, hold, market):
             price[res[i]] = price_of(load[res[i]], target, steepness)
 
 
-@nb.njit(cache=True)
+@maker
 def _overloaded(chosen, first, last, hops, res_start, res, load, target):
     """Of some paths, those that use a resource which is over its target."""
     found = np.empty(len(chosen), dtype=np.int64)
@@ -46,7 +47,7 @@ def _overloaded(chosen, first, last, hops, res_start, res, load, target):
     return found[:count]
 
 
-@nb.njit(cache=True)
+@inner
 def _link_cost(link, links, price, load_weight, length_weight):
     """What a link costs: its time, and the prices of what it holds."""
     length, start, res, hold = links
@@ -57,7 +58,7 @@ def _link_cost(link, links, price, load_weight, length_weight):
     return cost
 
 
-@nb.njit(cache=True)
+@inner
 def cheapest(root, ends, corridors, links, price, weights, route_length, farthest, heap, tree):
     """Find cheapest paths from a node to some others; false when one of them is out of reach.
 
@@ -120,7 +121,7 @@ def cheapest(root, ends, corridors, links, price, weights, route_length, farthes
     return left == 0
 
 
-@nb.njit(cache=True)
+@maker
 def search_room(corridors):
     """Return a heap and a tree for `cheapest`."""
     num_nodes, count = len(corridors[10]) - 1, len(corridors[0]) - 1
@@ -138,7 +139,7 @@ def search_room(corridors):
     return heap, tree
 
 
-@nb.njit(cache=True)
+@inner
 def _trace(root, end, entry, place, near_node, hops, first):
     """Write the routes of a path behind those that there are; returns how many it has."""
     count = 0
@@ -153,7 +154,7 @@ def _trace(root, end, entry, place, near_node, hops, first):
     return count
 
 
-@nb.njit(cache=True)
+@maker
 def _with_room(hops, used, count):
     """Return the hops with room for so many more."""
     if used + count <= len(hops):
@@ -164,7 +165,7 @@ def _with_room(hops, used, count):
     return bigger
 
 
-@nb.njit(cache=True)
+@maker
 def _gathered(first, last, hops):
     """Return paths one after the other in their order, without those that were given up."""
     starts = np.zeros(len(first) + 1, dtype=np.int64)
@@ -177,7 +178,7 @@ def _gathered(first, last, hops):
     return starts, routes
 
 
-@nb.njit(cache=True)
+@maker
 def _batches(chosen, source, num_nodes, most, state):
     """Sort paths by source, at random otherwise, into batches of so many of one source at most.
 

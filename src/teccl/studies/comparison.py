@@ -7,8 +7,11 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from teccl.demand import Collective, Demand
 from teccl.errors import InputError
+from teccl.problem import Problem
 from teccl.result import Result, Status
 from teccl.schedule import Schedule
 from teccl.studies.hashed_tasks import Task, TaskOutcome
@@ -179,6 +182,25 @@ def _note(result: Result) -> str:
     return result.status.value
 
 
+def _asked(problem: Problem) -> tuple[object, ...]:
+    """Return how many bytes go from whom to whom, and when they are there: chunks do not matter."""
+    chunks, rank = problem.chunks, {n: i for i, n in enumerate(problem.topology.gpus.tolist())}
+    columns = (chunks.source_set, chunks.destination_set, chunks.reduce, chunks.size_index)
+    kinds, counts = np.unique(np.stack(columns), axis=1, return_counts=True)
+    members = [frozenset(rank[node] for node in nodes.tolist()) for nodes in chunks.sets]
+    moved: dict[object, Fraction] = {}
+    for (source, wanted, is_sum, size), count in zip(kinds.T.tolist(), counts, strict=True):
+        served = members[wanted] if is_sum else members[wanted] - members[source]
+        if served:
+            key = members[source], served, is_sum
+            moved[key] = moved.get(key, Fraction(0)) + chunks.sizes[size] * int(count)
+    ready = [
+        {rank: time for rank, time in tenant.ready.items() if time}
+        for tenant in problem.demand.tenants
+    ]
+    return moved, ready
+
+
 def _imported(path: Path, topology: Topology, demand: Demand) -> Competitor:
     """Judge a schedule file like the others: verify it, replay it, and compare its bytes."""
     from teccl.bounds import summarise
@@ -193,6 +215,11 @@ def _imported(path: Path, topology: Topology, demand: Demand) -> Competitor:
         )
     if problem.size_bytes != sum((t.total_size for t in demand.tenants), Fraction(0)):
         raise InputError(f"{path}: it moves another size; make it with the same --size")
+    if _asked(problem) != _asked(Problem(topology=topology, demand=demand)):
+        raise InputError(
+            f"{path}: other ranks have or want its data, or at other times; make it with the same "
+            "demand, --ranks and --root"
+        )
     found = verify(schedule)
     if found:
         return Competitor(name=path.name, result=None, note=f"fails verification: {found[0]}")

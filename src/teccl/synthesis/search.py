@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from importlib import import_module
+from math import inf
 from typing import TYPE_CHECKING
 
 from teccl._numba import solving_clock
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from teccl.construct.instance import Instance
     from teccl.construct.plan import Plan
     from teccl.replay import Replay
+
+# Part of a time limit that looking for bounds may take beyond it.
+_LATE_PART = 0.1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -152,16 +156,28 @@ class Search:
             if status is not None:
                 raise SearchStoppedError(status)
 
+    def bound_s(self) -> float:
+        """Return the seconds that may still go into bounds, infinitely many without a limit.
+
+        A schedule that the search found in time has a gap to be shown with it: looking for bounds
+        may take a part of the limit more.
+        """
+        limit = self.request.time_limit_s
+        return inf if limit is None else limit * (1 + _LATE_PART) - self.elapsed_s
+
     def prove(self, problem: Problem, *, narrow: bool = True) -> BoundSummary:
         """Return what can be proven about a problem; `narrow` looks for narrow cuts too."""
         from teccl.bounds import summarise
+        from teccl.bounds.patience import limited_to
 
-        return summarise(
-            problem,
-            grid=self.request.time_grid(problem),
-            given_chunks=self.request.chunks is not None,
-            narrow=narrow,
-        )
+        # The quick bounds belong to the first schedule, for which the limit waits.
+        with limited_to(self.bound_s) if narrow else contextlib.nullcontext():
+            return summarise(
+                problem,
+                grid=self.request.time_grid(problem),
+                given_chunks=self.request.chunks is not None,
+                narrow=narrow,
+            )
 
     def refine(self) -> None:
         """Look for narrow cuts, unless the bound shows already that the best is very good."""
@@ -170,7 +186,11 @@ class Search:
             return
         with self.paused():
             import_module("scipy.sparse.csgraph")
+        before, known = self.target, self.bound
         self.bound = self.prove(self.request.problem(self.request.chunks or 1))
+        if known is not None and self.bound_s() <= 0 and (self.target or 0) < (before or 0):
+            # What there was no time for is what is known.
+            self.bound = known
         self.is_refined = True
         self.report("bound", self.bound.certificate)
 

@@ -349,6 +349,7 @@ def _without_schedule(search: Search, problem: Problem, status: Status, message:
 
 def _finished(search: Search, best: Candidate, stopped: Status) -> Result:
     """Verify the best schedule and report on it."""
+    from teccl.bounds.patience import limited_to
     from teccl.bounds.summary import tenant_bounds
     from teccl.verification import verify
 
@@ -361,6 +362,8 @@ def _finished(search: Search, best: Candidate, stopped: Status) -> Result:
         bound = search.prove(best.schedule.problem)
     schedule = replace(best.schedule, bound=bound)
     verify(schedule, strict=True)
+    with limited_to(search.bound_s):
+        tenants_ps = tenant_bounds(schedule.problem)
     return Result(
         status=Status.OPTIMAL if _is_optimal(search, best, bound) else stopped,
         requested_method=search.request.method,
@@ -368,7 +371,7 @@ def _finished(search: Search, best: Candidate, stopped: Status) -> Result:
         schedule=schedule,
         finish_ps=best.finish_ps,
         tenant_finish_ps=best.tenant_finish_ps,
-        tenant_bound_ps=tenant_bounds(schedule.problem),
+        tenant_bound_ps=tenants_ps,
         bound=bound,
         given_chunks=search.request.chunks is not None,
         grid=best.grid or schedule.grid,

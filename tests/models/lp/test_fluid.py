@@ -20,8 +20,8 @@ from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
 
 # Seeds of random problems without copies that are judged quickly, and how many there are in all.
-QUICK = range(16)
-SLOW = range(16, 1500)
+QUICK = range(8)
+SLOW = range(8, 1500)
 
 
 def torus_network(epoch="fastest"):
