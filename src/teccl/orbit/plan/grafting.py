@@ -39,7 +39,7 @@ def apart(rank, element, lattice):
 
 
 @nb.njit(cache=True)
-def graft(images, wants, hold, lattice, ways, lengths, calendars):
+def graft(images, wants, kin, hold, lattice, ways, lengths, calendars):
     """Bring chunks to all ranks that lack them.
 
     Parameters
@@ -48,6 +48,9 @@ def graft(images, wants, hold, lattice, ways, lengths, calendars):
         Chunk orbit and element of each chunk, in the order in which they are served.
     wants
         Where the ranks that lack each chunk begin, and those ranks.
+    kin
+        Where several of `images` are of one chunk: by image, the chunk; by chunk, where the places
+        of the ranks that lack it begin, and those places in `wants`.
     hold
         By chunk orbit and rank, when it has the first chunk.
     lattice
@@ -63,6 +66,8 @@ def graft(images, wants, hold, lattice, ways, lengths, calendars):
         Rows of image, way, from, to and start; fewer than wanted where some are out of reach.
     """
     first, missing = wants
+    name, kin_first, kin_places = kin
+    when = np.full(len(missing), _NEVER)
     num_ranks = ways[TABLES].shape[2]
     sends, count = np.empty((len(missing), 5), dtype=np.int64), 0
     # When each rank has the chunk that is served, and what it costs those who lack it.
@@ -73,17 +78,21 @@ def graft(images, wants, hold, lattice, ways, lengths, calendars):
         chunk, element = images[image]
         for rank in range(num_ranks):
             since[rank] = hold[chunk, apart(rank, element, lattice)]
+        for place in kin_places[kin_first[name[image]] : kin_first[name[image] + 1]]:
+            since[missing[place]] = when[place]
+            # Who lacks it elsewhere is not served now, whatever is offered.
+            key[missing[place]] = plan[missing[place], 4] = -1
         lacking = missing[first[image] : first[image + 1]]
         before = count
         count = _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count)
         sends[before:count, 0] = image
+        when[first[image] : first[image + 1]] = since[lacking]
     return sends[:count]
 
 
 @nb.njit(cache=True)
 def _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count):
     """Bring one chunk to all ranks that lack it, as far as they can be reached."""
-    since[lacking] = _NEVER
     close = np.empty((2, 2 * _CLOSE), dtype=np.int64)
     heap = [(_NEVER, np.int64(-1))]
     for rank in lacking:

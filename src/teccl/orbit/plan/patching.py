@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from teccl._arrays import IntArray, distinct, expand, ints, is_among, new_run
+from teccl._arrays import BoolArray, IntArray, distinct, expand, ints, is_among, new_run
 from teccl.errors import MethodError
 from teccl.orbit.damage import Damage
 from teccl.orbit.patched import ADDED_DTYPE, Rows, lengths
@@ -165,26 +165,28 @@ def _freed(
 
 
 class Images(NamedTuple):
-    """Chunks that are to be served, in this order, with the removed images of each together."""
+    """What is to be served again, in this order, with the removed images of each together.
+
+    Each is a part of a chunk's tree that was removed from one transfer on. Chunks are told apart by
+    `name`; where damage is in several places, several parts may be of one.
+    """
 
     chunk: IntArray
     element: IntArray
+    name: IntArray
     first: IntArray
     removed: IntArray
 
     @staticmethod
     def of(problem: FabricProblem, transfers: Transfers, removed: Removed) -> "Images":
-        """Put chunks that one rank lacks first, which fit the times at which they used to come.
+        """Put parts with one rank first, which fit the times at which they used to come.
 
-        Then come those whose senders all have them, in that order, too; of the others, who would
-        get them from ranks that lack them themselves, those first that most ranks lack.
+        Then come those whose senders all have the chunk, in that order, too; of the others, who
+        would get it from ranks that lack it themselves, those first that have most ranks.
         """
         order = problem.fabric.group.order
-        key = transfers.chunk[removed.transfer] * order + removed.element
-        names, image, count = np.unique(key, return_inverse=True, return_counts=True)
-        image_of = removed.transfer * order + removed.element
-        sender = transfers.before[removed.transfer]
-        waits = (sender >= 0) & is_among(sender * order + removed.element, image_of)
+        root, waits = _roots(transfers, removed, order)
+        names, image, count = np.unique(root, return_inverse=True, return_counts=True)
         deep = np.bincount(image, weights=waits, minlength=len(names))
         begin = np.full(len(names), _NEVER)
         np.minimum.at(begin, image, transfers.start[removed.transfer])
@@ -192,12 +194,37 @@ class Images(NamedTuple):
         kind = np.where(deep > 0, 2, np.minimum(count - 1, 1))
         served = np.lexsort((begin, np.where(deep > 0, -count, 0), kind))
         turn[served] = np.arange(len(names))
+        chunk = transfers.chunk[removed.transfer[names[served]]]
+        element = removed.element[names[served]]
         return Images(
-            chunk=names[served] // order,
-            element=names[served] % order,
+            chunk=chunk,
+            element=element,
+            name=np.unique(chunk * order + element, return_inverse=True)[1].reshape(-1),
             first=np.concatenate([[0], np.cumsum(count[served])]),
             removed=np.argsort(turn[image], kind="stable"),
         )
+
+    @property
+    def kin(self) -> tuple[IntArray, IntArray, IntArray]:
+        """By part, its chunk; by chunk, where its removed images begin; and their places."""
+        owner = np.repeat(self.name, np.diff(self.first))
+        places = np.argsort(owner, kind="stable")
+        first = np.searchsorted(owner[places], np.arange(self.name.max(initial=-1) + 2))
+        return self.name, first, places
+
+
+def _roots(transfers: Transfers, removed: Removed, order: int) -> tuple[IntArray, BoolArray]:
+    """By removed image, the place of the first of the part it hangs on, and whether it is not."""
+    key = removed.transfer * order + removed.element
+    by = np.argsort(key)
+    before = transfers.before[removed.transfer]
+    wanted = before * order + removed.element
+    at = by[np.minimum(np.searchsorted(key[by], wanted), len(key) - 1)]
+    waits = (before >= 0) & (key[at] == wanted)
+    root = np.where(waits, at, np.arange(len(key)))
+    while not np.array_equal(root, root[root]):
+        root = root[root]
+    return root, waits
 
 
 def grafted(
@@ -221,6 +248,7 @@ def grafted(
     made = graft(
         np.column_stack([images.chunk, images.element]),
         (images.first, ranks),
+        images.kin,
         hold,
         network.lattice,
         network.tables,
