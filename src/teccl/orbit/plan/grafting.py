@@ -70,19 +70,23 @@ def graft(images, wants, kin, hold, lattice, ways, lengths, calendars):
     when = np.full(len(missing), _NEVER)
     num_ranks = ways[TABLES].shape[2]
     sends, count = np.empty((len(missing), 5), dtype=np.int64), 0
-    # When each rank has the chunk that is served, and what it costs those who lack it.
+    # When ranks have the chunk that is served, for which chunk that is known, and what it costs
+    # those who lack it.
+    known = np.full(num_ranks, -1, dtype=np.int64)
     since, key = np.empty(num_ranks, dtype=np.int64), np.empty(num_ranks, dtype=np.int64)
     # Way, sender, start, arrival and price that were found for them.
     plan = np.empty((num_ranks, 5), dtype=np.int64)
     for image in range(len(images)):
         chunk, element = images[image]
-        for rank in range(num_ranks):
-            since[rank] = hold[chunk, apart(rank, element, lattice)]
+        lacking = missing[first[image] : first[image + 1]]
+        for rank in lacking:
+            for way in range(ways[TABLES].shape[1]):
+                for other in _senders(way, rank, ways):
+                    if other >= 0 and known[other] != image:
+                        known[other] = image
+                        since[other] = hold[chunk, apart(other, element, lattice)]
         for place in kin_places[kin_first[name[image]] : kin_first[name[image] + 1]]:
             since[missing[place]] = when[place]
-            # Who lacks it elsewhere is not served now, whatever is offered.
-            key[missing[place]] = plan[missing[place], 4] = -1
-        lacking = missing[first[image] : first[image + 1]]
         before = count
         count = _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count)
         sends[before:count, 0] = image
@@ -104,7 +108,7 @@ def _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count):
         if rank < 0 or due == _NEVER or since[rank] < _NEVER or due > key[rank]:
             continue
         # Links only get busier: what was found is still best if it is free.
-        if not _is_free(rank, plan, ways, lengths, calendars):
+        if not _is_free(rank, plan[rank], ways, lengths, calendars):
             plan[rank] = _best(rank, since, ways, lengths, calendars, close)
         way, source, start, arrival, price = plan[rank]
         if way < 0:
@@ -119,14 +123,14 @@ def _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count):
         sends[count] = (-1, way, source, rank, start)
         count += 1
         since[rank] = arrival
-        for w in range(ways[TABLES].shape[1]):
-            if ways[TABLES][OUT, w, rank] >= 0:
-                for other in reached(w, rank, ways):
-                    if other >= 0 and since[other] == _NEVER:
+        for other in lacking:
+            if since[other] == _NEVER:
+                for w in range(ways[TABLES].shape[1]):
+                    if ways[TABLES][OUT, w, rank] >= 0:
                         _offer(w, rank, other, arrival, key, plan, ways, lengths, calendars)
-                        if key[other] < plan[other, 4]:
-                            plan[other, 4] = key[other]
-                            heapq.heappush(heap, (key[other], other))
+                if key[other] < plan[other, 4]:
+                    plan[other, 4] = key[other]
+                    heapq.heappush(heap, (key[other], other))
     return count
 
 
@@ -146,9 +150,9 @@ def _offer(way, source, rank, time, key, plan, ways, lengths, calendars):
 
 
 @nb.njit(cache=True)
-def _is_free(rank, plan, ways, lengths, calendars):
+def _is_free(rank, found, ways, lengths, calendars):
     """Whether the links of what was found for a rank are still free then."""
-    way, source, start = plan[rank, 0], plan[rank, 1], plan[rank, 2]
+    way, source, start = found[0], found[1], found[2]
     if way < 0:
         return True
     link, second = ways[TABLES][OUT, way, source], ways[TABLES][INTO, way, rank]
@@ -182,6 +186,15 @@ def reached(way, rank, ways):
         return ways[TABLES][FAR, way, rank : rank + 1]
     first = ways[MEMBERS_FIRST]
     return ways[MEMBERS][first[SERVED, way, switch] : first[SERVED, way, switch + 1]]
+
+
+@nb.njit(cache=True)
+def _senders(way, rank, ways):
+    """Ranks that a way may lead from to a rank; -1 stands for none."""
+    if ways[TABLES][INTO, way, rank] < 0:
+        return ways[TABLES][NEAR, way, rank : rank + 1]
+    first, switch = ways[MEMBERS_FIRST], ways[TABLES][LEAVING, way, rank]
+    return ways[MEMBERS][first[ENTERING, way, switch] : first[ENTERING, way, switch + 1]]
 
 
 @nb.njit(cache=True)

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from teccl._arrays import BoolArray, IntArray, distinct, expand, ints, is_among, new_run
+from teccl._arrays import IntArray, distinct, expand, ints, is_among, new_run
 from teccl.errors import MethodError
 from teccl.orbit.damage import Damage
 from teccl.orbit.patched import ADDED_DTYPE, Rows, lengths
@@ -140,13 +140,13 @@ class Calendars(NamedTuple):
         return Calendars(line, freed_first, tail, first, images, keys % len(by))
 
     def opened(self, room: int) -> tuple[IntArray, ...]:
-        """Return calendars with room for so many bookings, and as many gaps that are closed."""
+        """Return calendars with room for so many bookings."""
         links = len(self.tail)
-        table = np.zeros((7, links + 1), dtype=np.int64)
+        table = np.zeros((6, links + 1), dtype=np.int64)
         table[0, :-1], table[1], table[5, :-1] = self.line, self.freed_first, self.tail
         # A link's bookings move where there is room for twice as many and four.
         books = np.empty((2, 8 * room + 8 * links), dtype=np.int64)
-        return table, self.first, self.images, self.freed, books, ints([0, room])
+        return table, self.first, self.images, self.freed, books, ints([0])
 
 
 def _freed(
@@ -179,20 +179,12 @@ class Images(NamedTuple):
 
     @staticmethod
     def of(problem: FabricProblem, transfers: Transfers, removed: Removed) -> "Images":
-        """Put parts with one rank first, which fit the times at which they used to come.
-
-        Then come those whose senders all have the chunk, in that order, too; of the others, who
-        would get it from ranks that lack it themselves, those first that have most ranks.
-        """
+        """Put first what began first in the plan, so that it fits the times that were freed."""
         order = problem.fabric.group.order
-        root, waits = _roots(transfers, removed, order)
+        root = _roots(transfers, removed, order)
         names, image, count = np.unique(root, return_inverse=True, return_counts=True)
-        deep = np.bincount(image, weights=waits, minlength=len(names))
-        begin = np.full(len(names), _NEVER)
-        np.minimum.at(begin, image, transfers.start[removed.transfer])
+        served = np.argsort(transfers.start[removed.transfer[names]], kind="stable")
         turn = np.empty(len(names), dtype=np.int64)
-        kind = np.where(deep > 0, 2, np.minimum(count - 1, 1))
-        served = np.lexsort((begin, np.where(deep > 0, -count, 0), kind))
         turn[served] = np.arange(len(names))
         chunk = transfers.chunk[removed.transfer[names[served]]]
         element = removed.element[names[served]]
@@ -213,8 +205,8 @@ class Images(NamedTuple):
         return self.name, first, places
 
 
-def _roots(transfers: Transfers, removed: Removed, order: int) -> tuple[IntArray, BoolArray]:
-    """By removed image, the place of the first of the part it hangs on, and whether it is not."""
+def _roots(transfers: Transfers, removed: Removed, order: int) -> IntArray:
+    """By removed image, the place of the first of the part that it belongs to."""
     key = removed.transfer * order + removed.element
     by = np.argsort(key)
     before = transfers.before[removed.transfer]
@@ -224,7 +216,7 @@ def _roots(transfers: Transfers, removed: Removed, order: int) -> tuple[IntArray
     root = np.where(waits, at, np.arange(len(key)))
     while not np.array_equal(root, root[root]):
         root = root[root]
-    return root, waits
+    return root
 
 
 def grafted(
