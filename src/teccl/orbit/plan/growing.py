@@ -1,10 +1,12 @@
 """AllGather in the quotient: one tree a chunk orbit, grown over ways as soon as they are free."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from teccl._arrays import BoolArray, IntArray
+from teccl.errors import MethodError
 from teccl.orbit.plan.ways import Ways
 from teccl.orbit.problem import FabricProblem
 from teccl.orbit.schedule import OrbitSends, orbit_array
@@ -21,16 +23,42 @@ def gathered(problem: FabricProblem) -> Iterator[OrbitSends]:
     """
     from teccl.orbit.plan.kernels import grow
 
-    ways = Ways.of(problem)
-    chunks, num_gpus = np.arange(problem.num_chunk_orbits), problem.fabric.num_gpus
+    chunks = np.arange(problem.num_chunk_orbits)
     owner = problem.owner(chunks)
+    ways = _inside(problem, Ways.of(problem), owner)
     tables = (ways.target, ways.entered, ways.block)
     members = _members(ways)
     for spare in _spares(problem, ways, owner):
-        sends, starts = grow(owner, ways.figures, tables, members, spare)
-        if len(sends) < len(chunks) * (num_gpus - 1):
+        sends, starts = grow(owner, problem.group_size, ways.figures, tables, members, spare)
+        if len(sends) < len(chunks) * (problem.group_size - 1):
             return
         yield hops(ways, sends, starts)
+
+
+def _inside(problem: FabricProblem, ways: Ways, owner: IntArray) -> Ways:
+    """Ways among the ranks of the owners' group; those of its images are images of these.
+
+    Raises
+    ------
+    MethodError
+        If owners are in different groups.
+    """
+    if problem.groups is None:
+        return ways
+    label = problem.labels
+    if (label[owner] != label[owner[0]]).any():
+        raise MethodError(
+            f"{problem.fabric.name}: gpus of one element of the symmetry are in different groups; "
+            "plan them as tenants, without orbits"
+        )
+    is_in = label == label[owner[0]]
+    there = (ways.target >= 0) & is_in & is_in[ways.target]
+    return replace(
+        ways,
+        target=np.where(there, ways.target, -1),
+        entered=np.where(is_in, ways.entered, -1),
+        left=np.where(is_in, ways.left, -1),
+    )
 
 
 def _spares(problem: FabricProblem, ways: Ways, owner: IntArray) -> Iterator[BoolArray]:
