@@ -114,9 +114,9 @@ def split_for(fabric: Fabric, groups: Groups) -> Fabric:
 def _is_loose(fabric: Fabric, axis: int) -> bool:
     """Whether nothing tells one place along an axis from another but its number."""
     order = fabric.moduli[axis]
-    orbits = [*fabric.nodes, *fabric.shared]
+    kinds = [*(each.moduli for each in fabric.nodes), *(each.moduli for each in fabric.shared)]
     still = all(link.offset[axis] == 0 for link in fabric.links)
-    return still and all(each.moduli[axis] in (1, order) for each in orbits)
+    return still and all(moduli[axis] in (1, order) for moduli in kinds)
 
 
 def _split(fabric: Fabric, axis: int, inner: int) -> Fabric:

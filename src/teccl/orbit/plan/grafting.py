@@ -66,7 +66,6 @@ def graft(images, wants, kin, hold, lattice, ways, lengths, calendars):
         Rows of image, way, from, to and start; fewer than wanted where some are out of reach.
     """
     first, missing = wants
-    name, kin_first, kin_places = kin
     when = np.full(len(missing), _NEVER)
     num_ranks = ways[TABLES].shape[2]
     sends, count = np.empty((len(missing), 5), dtype=np.int64), 0
@@ -76,22 +75,42 @@ def graft(images, wants, kin, hold, lattice, ways, lengths, calendars):
     since, key = np.empty(num_ranks, dtype=np.int64), np.empty(num_ranks, dtype=np.int64)
     # Way, sender, start, arrival and price that were found for them.
     plan = np.empty((num_ranks, 5), dtype=np.int64)
-    for image in range(len(images)):
-        chunk, element = images[image]
-        lacking = missing[first[image] : first[image + 1]]
-        for rank in lacking:
-            for way in range(ways[TABLES].shape[1]):
-                for other in _senders(way, rank, ways):
-                    if other >= 0 and known[other] != image:
-                        known[other] = image
-                        since[other] = hold[chunk, apart(other, element, lattice)]
-        for place in kin_places[kin_first[name[image]] : kin_first[name[image] + 1]]:
-            since[missing[place]] = when[place]
-        before = count
-        count = _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count)
-        sends[before:count, 0] = image
-        when[first[image] : first[image + 1]] = since[lacking]
+    known_to = (known, since, when)
+    pending, before = np.arange(len(images)), -1
+    # Whom only ranks reach that lack the chunk in another image is served when they have it.
+    while len(pending) and count > before:
+        before, left = count, 0
+        for image in pending:
+            lacking = missing[first[image] : first[image + 1]]
+            lacking = lacking[when[first[image] : first[image + 1]] == _NEVER]
+            _learn(image, lacking, images, wants, kin, hold, lattice, ways, known_to)
+            begin = count
+            count = _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count)
+            sends[begin:count, 0] = image
+            for place in range(first[image], first[image + 1]):
+                when[place] = since[missing[place]]
+            if count < begin + len(lacking):
+                pending[left] = image
+                left += 1
+        pending = pending[:left]
     return sends[:count]
+
+
+@nb.njit(cache=True)
+def _learn(image, lacking, images, wants, kin, hold, lattice, ways, known_to):
+    """Note when a chunk is at those who may send it to ranks that lack it."""
+    known, since, when = known_to
+    missing, (name, kin_first, kin_places) = wants[1], kin
+    chunk, element = images[image]
+    for rank in lacking:
+        for way in range(ways[TABLES].shape[1]):
+            for other in _senders(way, rank, ways):
+                if other >= 0 and known[other] != image:
+                    known[other] = image
+                    since[other] = hold[chunk, apart(other, element, lattice)]
+    for place in kin_places[kin_first[name[image]] : kin_first[name[image] + 1]]:
+        # What is noted here is of this chunk, whatever was known.
+        since[missing[place]], known[missing[place]] = when[place], -1
 
 
 @nb.njit(cache=True)
