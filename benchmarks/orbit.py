@@ -1,6 +1,7 @@
 """Orbits of up to a quarter of a million GPUs: whole commands, their time, memory and files.
 
-Run ``python benchmarks/orbit.py [tori|clusters|tiers|growth|faults] ...``; without names, all.
+Run ``python benchmarks/orbit.py [tori|clusters|tiers|rails|groups|growth|faults] ...``; without
+names, all.
 Every row is the command ``teccl solve ... -o FILE`` in a process of its own, followed by ``teccl
 verify FILE``; one of `faults` compares ``--from`` a plan of the whole fabric with planning anew.
 """
@@ -31,6 +32,12 @@ TIERS = (
     *("two-tier:leaves=512,gpus=32,spines=16,oversubscription=2",),
     *("two-tier:leaves=1024,gpus=64,spines=16,oversubscription=4",),
 )
+# Rails, experts on eight chassis, pods, and ranks with one place on all leaves.
+GROUPS = (
+    *(("dgx-h100:chassis=2048", "2048:8"), ("dgx-h100:chassis=2048", "64")),
+    *(("fat-tree:k=40", "400"), ("fat-tree:k=40", "800:20")),
+)
+RAILS = ({"pods": 8, "units": 8, "chassis": 32}, {"pods": 8, "units": 32, "chassis": 64})
 COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall")
 FAULTS = (
     *(f"{'collective':>13}", "faults", "seed", "patch s", "anew s", "ratio", "patch %", "anew %"),
@@ -89,6 +96,32 @@ def tiers() -> None:
     print_table("tiers of switches, 1 GB; the gap is to the bound for these chunks", HEADER, rows)
 
 
+def groups() -> None:
+    """All groups of some ranks at once."""
+    rows = (
+        row(spec, collective, "--groups", each)
+        for spec, each in GROUPS
+        for collective in COLLECTIVES
+    )
+    print_table(
+        "groups of ranks, 1 GB each; the gap is to the bound for any chunking", HEADER, rows
+    )
+
+
+def rails() -> None:
+    """Leaves, spines and cores of rails, one piece a GPU, from fabric files."""
+    from teccl.orbit.fabric_files import save_fabric
+    from teccl.orbit.rails import rail_tree
+
+    with tempfile.TemporaryDirectory() as folder:
+        files = []
+        for i, counts in enumerate((*RAILS, {**RAILS[0], "oversubscription": 2})):
+            files.append(str(Path(folder) / f"rails{i}.json"))
+            save_fabric(rail_tree(**counts), Path(files[-1]))
+        rows = (row(file, each, "--chunks", "2") for file in files for each in COLLECTIVES)
+        print_table("rails with three tiers, 1 GB", HEADER, rows)
+
+
 def drawn_faults(number: int, seed: int, chassis: int = 64) -> list[str]:
     """Options for cables of random GPUs, to the leaf or the NVSwitch, that are down or at half."""
     rng, options = random.Random(seed), []  # noqa: S311, draws of a benchmark
@@ -133,6 +166,14 @@ def growth() -> None:
 
 if __name__ == "__main__":
     run_tables(
-        {"tori": tori, "clusters": clusters, "tiers": tiers, "growth": growth, "faults": faults},
+        {
+            "tori": tori,
+            "clusters": clusters,
+            "tiers": tiers,
+            "rails": rails,
+            "groups": groups,
+            "growth": growth,
+            "faults": faults,
+        },
         __doc__ or "",
     )

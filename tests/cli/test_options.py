@@ -97,6 +97,7 @@ EFFECTS: dict[str, dict[str, str]] = {
         "--no-copy": "solve line:gpus=4 allgather --size 1MB --effort quick + --no-copy",
         "--any-order": f"{SOLVE} + --any-order",
         "--orbit": "solve torus:dims=4x4 allgather --size 1MB --effort quick + --orbit --chunks 1",
+        "--groups": "solve torus:dims=4x4 allgather --size 1MB --effort quick + --groups 4:4",
         "--output": f"{SOLVE} + -o out.json",
     },
     "bound": {

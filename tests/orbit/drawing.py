@@ -4,12 +4,15 @@ import math
 import random
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from teccl.demand import Collective
+from teccl.errors import ProblemError
 from teccl.orbit.fabric import CapacityOrbit, Fabric, LinkOrbit, NodeOrbit
+from teccl.orbit.groups import Groups
 from teccl.orbit.problem import FabricProblem
 from teccl.orbit.schedule import OrbitSchedule, orbit_array
 from teccl.problem import SwitchMode
@@ -64,14 +67,29 @@ def draw_fabric(rng: random.Random) -> Fabric:
 
 
 def draw_problem(rng: random.Random) -> FabricProblem:
-    """A problem of a drawn fabric."""
-    return FabricProblem(
+    """A problem of a drawn fabric, of all ranks or of groups that the symmetry keeps."""
+    whole = FabricProblem(
         fabric=draw_fabric(rng),
         collective=rng.choice(COLLECTIVES),
         size=Fraction(rng.choice([10, 1000, 10**6])),
         num_chunks=rng.choice([1, 1, 2]),
         switch=rng.choice([SwitchMode.COPY, SwitchMode.NO_COPY]),
     )
+    # Of its own, so that what is drawn after it does not depend on how many groups there are.
+    own = random.Random(rng.getstate()[1][0])
+    return replace(whole, groups=own.choice([None, None, *kept_groups(whole.fabric)]))
+
+
+def kept_groups(fabric: Fabric) -> list[Groups]:
+    """All groups of ranks that every shift of a fabric takes to groups."""
+    count, found = fabric.num_gpus, []
+    for size, stride in product(range(2, count), range(1, count)):
+        try:
+            Groups(size, stride).check(fabric)
+        except ProblemError:
+            continue
+        found.append(Groups(size, stride))
+    return found
 
 
 class Booker:
@@ -205,8 +223,13 @@ def _collect(rng: random.Random, booker: Booker, chunk: int, owner: int) -> int:
             parent[node] = rng.choice(ways)
             order.append(node)
     complete = dict.fromkeys(order, 0)
+    adds = set(booker.problem.members(owner).tolist())
     for node in reversed(order[1:]):
+        # A rank of another group has nothing to send unless something came to it.
+        if node not in adds:
+            continue
         way = parent[node]
+        adds.add(booker.dst[way[-1]])
         there = booker.book(chunk, way, complete[node], reduce=True)
         complete[booker.dst[way[-1]]] = max(complete[booker.dst[way[-1]]], there)
     return complete[owner]

@@ -123,6 +123,13 @@ def _collective(rng: random.Random, document: Any) -> None:
     document["collective"] = rng.choice(sorted(others))
 
 
+def _groups(rng: random.Random, document: Any) -> None:
+    if rng.random() < 0.5:
+        document.pop("groups", None)
+    else:
+        document["groups"] = {"size": rng.choice([2, 3, 4]), "stride": rng.choice([1, 2, 3])}
+
+
 MUTATIONS: dict[str, Callable[[random.Random, Any], None]] = {
     "drop": _drop,
     "repeat": _repeat,
@@ -139,6 +146,7 @@ MUTATIONS: dict[str, Callable[[random.Random, Any], None]] = {
     "elsewhere": _elsewhere,
     "still": _still,
     "collective": _collective,
+    "groups": _groups,
 }
 # After these no file is correct, whatever it was.
 FATAL = ("repeat", "finish", "bound", "larger")

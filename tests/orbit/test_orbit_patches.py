@@ -43,7 +43,8 @@ def drawn(seed: int) -> PatchedSchedule | None:
     rng = random.Random(seed)
     problem = draw_problem(rng)
     bare = tuple(replace(link, shares=()) for link in problem.fabric.links)
-    problem = replace(problem, fabric=replace(problem.fabric, links=bare, shared=()))
+    whole = replace(problem.fabric, links=bare, shared=())
+    problem = replace(problem, fabric=whole, groups=None)
     schedule = draw_schedule(rng, problem)
     if verify_orbit(schedule):
         return None

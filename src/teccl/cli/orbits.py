@@ -91,13 +91,18 @@ def _is_large(topology: str) -> bool:
 
 
 def solve_fabric(
-    fabric: "Fabric", collective: str, given: Mapping[str, Any], path: Path | None
+    fabric: "Fabric",
+    collective: str,
+    given: Mapping[str, Any],
+    path: Path | None,
+    groups: str | None = None,
 ) -> "OrbitResult":
     """Plan, judge and save."""
     from teccl.cli.startup import load_numba_alone
     from teccl.errors import DemandError
     from teccl.keywords import SwitchMode
     from teccl.orbit import solve_orbit
+    from teccl.orbit.groups import Groups
 
     load_numba_alone()
     if given.get("size") is None:
@@ -109,6 +114,8 @@ def solve_fabric(
         raise UsageError(f"--switch is {switch!r}; give copy or no-copy with orbits")
     damage = _read_damage(fabric, given)
     if "from_schedule" in given:
+        if groups is not None:
+            raise UsageError("--groups are not patched around damage; drop --from or --groups")
         result = _mend(fabric, collective, given, damage)
     else:
         result = solve_orbit(
@@ -118,6 +125,7 @@ def solve_fabric(
             chunks=None if chunks in (None, "auto") else int(chunks),
             switch=SwitchMode(switch),
             damage=damage,
+            groups=None if groups is None else Groups.parse(groups),
         )
     if path is not None:
         result.schedule.save(path)

@@ -79,6 +79,12 @@ def solve(
         bool,
         option("--orbit", "", Topic.METHOD, "Plan one chunk of each orbit of a symmetry only."),
     ] = False,
+    groups: Annotated[
+        str | None,
+        option(
+            "--groups", "SIZE[:STRIDE]", Topic.METHOD, "Let groups of ranks each do it, as orbits."
+        ),
+    ] = None,
     output: Annotated[
         str | None,
         output_option("Save the schedule as .json or .json.gz."),
@@ -94,9 +100,10 @@ def solve(
     path = check_output(output)
     from teccl.cli.orbits import find_fabric, solve_fabric
 
-    fabric = find_fabric(topology, collective, given, asked=orbit)
+    fabric = find_fabric(topology, collective, given, asked=orbit or groups is not None)
     if fabric is not None and collective is not None:
-        _print(solve_fabric(fabric, collective, given, path), path, as_json=as_json, quiet=quiet)
+        made = solve_fabric(fabric, collective, given, path, groups)
+        _print(made, path, as_json=as_json, quiet=quiet)
         return
     from teccl.cli.interrupt import PATIENCE_S, stopping_on_interrupt
     from teccl.progress import CancelToken

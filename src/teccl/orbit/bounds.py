@@ -187,17 +187,18 @@ def _at_one_gpu(network: _Network, gpu: int, *, fluid: bool) -> Iterator[_Bound]
     """What has to come to one GPU, and from where: far chunks cannot fill its links at first."""
     problem, fabric = network.problem, network.problem.fabric
     cost = network.alpha if fluid else network.held + network.alpha
-    distance = network.distances(ints([gpu]), cost)[: fabric.num_gpus]
-    farthest = int(distance.argmax())
+    peers = problem.members(gpu)
+    distance = network.distances(ints([gpu]), cost)[peers]
+    farthest = int(peers[distance.argmax()])
     name, far = fabric.node_name(gpu), fabric.node_name(farthest)
-    way = int(distance[farthest])
+    way = int(distance.max())
     yield _Bound(way, f"{display_time(way / PICOSECONDS)} of way from {far} to {name}")
     inside = np.zeros(fabric.num_nodes, dtype=bool)
     inside[gpu] = True
     ports = network.entering(inside)
     # A chunk can begin to cross the last link when it has come to the other end of one.
     tails = np.unique(network.src[network.dst == gpu])
-    ready = np.delete(network.distances(tails, cost)[: fabric.num_gpus], gpu)
+    ready = network.distances(tails, cost)[peers[peers != gpu]]
     levels = np.unique(ready)
     for level in levels[:: len(levels) // _THRESHOLDS + 1].tolist():
         count = int((ready >= level).sum()) * problem.num_chunks
@@ -216,7 +217,7 @@ def _at_all_gpus(network: _Network, *, fluid: bool) -> _Bound:
         inside[gpu] = True
         ports += network.entering(inside)
     chunks = fabric.num_gpus * problem.num_chunks
-    load = Fraction(2 * (fabric.num_gpus - 1) * chunks, fabric.group.order)
+    load = Fraction(2 * (problem.group_size - 1) * chunks, fabric.group.order)
     name = f"{len(fabric.gpu_orbits)} gpus, one of each orbit"
     return _through(network, ports, (load, 0), name, fluid=fluid)
 
@@ -228,7 +229,8 @@ def _all_hops(network: _Network, *, fluid: bool) -> _Bound:
     lengths = ints([int(size / fabric.rate(x) * PICOSECONDS) for x in fabric.links])
     cost = lengths if fluid else network.held
     firsts = [network.distances(ints([g]), cost) for g in range(len(fabric.gpu_orbits))]
-    total = sum(int(found[: fabric.num_gpus].sum()) for found in firsts) * problem.num_chunks
+    total = sum(int(found[problem.members(g)].sum()) for g, found in enumerate(firsts))
+    total *= problem.num_chunks
     value = total * fabric.group.order // fabric.num_links
     return _Bound(value, f"all chunks hold {fabric.num_links} links for that long on average")
 
@@ -291,14 +293,18 @@ def _across(
     """What has to enter a set of GPUs, of which the group makes a partition unless it is alone."""
     problem, num_gpus = network.problem, network.problem.fabric.num_gpus
     ports, members = network.entering(inside), int(inside[:num_gpus].sum())
-    crossing = Fraction((num_gpus - members) * problem.num_chunks)
+    label, size = problem.labels, problem.group_size
+    here = np.bincount(label[inside[:num_gpus]], minlength=num_gpus // size)
+    touched = int((here > 0).sum())
+    crossing = Fraction((touched * size - members) * problem.num_chunks)
     if problem.collective is Collective.ALLTOALL:
-        crossing *= members
+        crossing = Fraction(int((here * (size - here)).sum()) * problem.num_chunks)
     if problem.collective is Collective.ALLREDUCE:
         # The images of the set are a partition. Each chunk enters parts at least twice for all but
         # one of them, as contributions and as the sum; on average a part has its portion of that.
-        parts = num_gpus // members
-        crossing = Fraction(2 * (parts - 1) * num_gpus * problem.num_chunks, parts)
+        # All parts touch as many groups, and each group has as many chunks as ranks.
+        least = touched - Fraction(members, size)
+        crossing = 2 * least * size * problem.num_chunks
         if alone:
             # What others contribute to each chunk enters once at least, and what it does leaves.
             crossing = Fraction(num_gpus * problem.num_chunks)

@@ -71,9 +71,18 @@ def _capacities(fabric: Fabric, orbit: int, place: int) -> tuple[str, ...]:
 
 def expanded_problem(problem: FabricProblem) -> Problem:
     """Return the same problem with every node, link and chunk listed."""
+    demand = Demand.collective(problem.collective, size=problem.size)
+    if problem.groups is not None:
+        label, tenant = problem.labels, demand.tenants[0]
+        ranks = [tuple(np.flatnonzero(label == i).tolist()) for i in range(label.max() + 1)]
+        demand = Demand(
+            tenants=tuple(
+                replace(tenant, name=f"group{i}", ranks=each) for i, each in enumerate(ranks)
+            )
+        )
     return Problem(
         topology=expanded_topology(problem.fabric),
-        demand=Demand.collective(problem.collective, size=problem.size),
+        demand=demand,
         num_chunks=problem.num_chunks,
         switch=problem.switch,
     )
@@ -125,11 +134,15 @@ def _chunks(problem: FabricProblem, chunk: IntArray, element: IntArray) -> IntAr
     """Numbers, among all chunks of a listed problem, of images of first chunks."""
     fabric = problem.fabric
     owner = fabric.moved_nodes(problem.owner(chunk), element)
-    block = owner
+    # Blocks are listed group by group, and by rank inside.
+    label, size = problem.labels, problem.group_size
+    place = np.empty(fabric.num_gpus, dtype=np.int64)
+    place[np.argsort(label, kind="stable")] = np.arange(fabric.num_gpus)
+    block = place[owner]
     if problem.collective is Collective.ALLTOALL:
-        target = fabric.moved_nodes(problem.target(chunk), element)
+        target = place[fabric.moved_nodes(problem.target(chunk), element)] % size
         # Nothing goes from a rank to itself, which leaves out one target of each.
-        block = owner * (fabric.num_gpus - 1) + target - (target > owner)
+        block = block * (size - 1) + target - (target > block % size)
     return block * problem.num_chunks + chunk % problem.num_chunks
 
 

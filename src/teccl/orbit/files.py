@@ -15,6 +15,7 @@ from teccl.errors import InputError, ScheduleError
 from teccl.keywords import SwitchMode
 from teccl.orbit.damage import Damage
 from teccl.orbit.fabric import CapacityOrbit, Fabric, LinkOrbit, NodeOrbit
+from teccl.orbit.groups import Groups
 from teccl.orbit.lattice import Moduli
 from teccl.orbit.patched import ADDED_DTYPE, REMOVED_DTYPE, PatchedSchedule
 from teccl.orbit.problem import FabricProblem
@@ -45,6 +46,7 @@ _PATCH_KEYS = ("damage", "removed", "added")
 _DAMAGE_KEYS = ("link", "bandwidth")
 _REMOVED_KEYS = ("transfer", "element")
 _ADDED_KEYS = ("chunk", "element", "link", "transfer", "start_ps", "reduce")
+_GROUPS_KEYS = ("size", "stride")
 _BOUND_KEYS = ("physical_ps", "chunk_ps", "certificate")
 
 
@@ -86,6 +88,8 @@ def orbit_to_dict(schedule: OrbitSchedule | PatchedSchedule) -> dict[str, Any]:
         "bound": {key: getattr(bound, key) for key in _BOUND_KEYS} if bound else None,
         "sends": _columns(plain.sends, _SEND_KEYS),
     }
+    if problem.groups is not None:
+        document["groups"] = {"size": problem.groups.size, "stride": problem.groups.stride}
     if isinstance(schedule, PatchedSchedule):
         document["patch"] = _patch_to_dict(schedule)
     return document
@@ -144,7 +148,7 @@ def orbit_from_dict(
     """Build a schedule from plain data."""
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise ScheduleError(f"{where} is no orbit file of teccl; its 'format' must be {FORMAT!r}")
-    known = (*_TOP_KEYS, "patch")
+    known = (*_TOP_KEYS, "groups", "patch")
     top = files.expect_mapping(document, where, ScheduleError, known=known, required=_TOP_KEYS)
     version = top["schema_version"]
     if version != SCHEMA_VERSION or isinstance(version, bool):
@@ -216,7 +220,17 @@ def _read_problem(top: dict[str, Any], where: str) -> FabricProblem:
             top["num_chunks"], f"{where}: num_chunks", ScheduleError, low=1, high=10**6
         ),
         switch=SwitchMode(top["switch"]),
+        groups=_read_groups(top["groups"], f"{where}: groups") if "groups" in top else None,
     )
+
+
+def _read_groups(value: Any, where: str) -> Groups:
+    entry = _mapping(value, where, _GROUPS_KEYS)
+    size, stride = (
+        files.expect_int(entry[key], f"{where}: {key}", ScheduleError, low=1, high=2**31)
+        for key in _GROUPS_KEYS
+    )
+    return Groups(size, stride)
 
 
 def fabric_from_dict(document: Any, *, where: str = "fabric") -> Fabric:

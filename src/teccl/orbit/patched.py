@@ -69,6 +69,8 @@ class PatchedSchedule:
         if self.damage.fabric != self.base.fabric:
             raise ScheduleError("the damage is that of another fabric; give the schedule's own")
         order, problem = self.base.fabric.group.order, self.base.problem
+        if problem.groups is not None:
+            raise ScheduleError("groups of ranks are not patched around damage; plan them anew")
         whole = 2**31 - 1
         _check("removed", self.removed, REMOVED_DTYPE, {"transfer": whole, "element": order})
         limits = {"chunk": problem.num_chunk_orbits, "element": order, "transfer": whole}

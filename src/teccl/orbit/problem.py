@@ -15,6 +15,7 @@ from teccl.demand import Collective
 from teccl.errors import ProblemError
 from teccl.keywords import SwitchMode
 from teccl.orbit.fabric import Fabric
+from teccl.orbit.groups import Groups
 from teccl.units import MAX_SECONDS, format_size
 
 COLLECTIVES = (
@@ -40,6 +41,9 @@ class FabricProblem:
         Pieces into which every block is cut.
     switch
         Whether switches copy; hyper-edges are refused.
+    groups
+        Ranks that each have the collective for themselves, all at the same time; None for one of
+        all. The size is that of each group.
     """
 
     fabric: Fabric
@@ -47,6 +51,7 @@ class FabricProblem:
     size: Fraction
     num_chunks: int = 1
     switch: SwitchMode = SwitchMode.COPY
+    groups: Groups | None = None
 
     def __post_init__(self) -> None:
         if self.collective not in COLLECTIVES:
@@ -61,6 +66,8 @@ class FabricProblem:
                 f"{self.num_chunks} chunks make {self.num_chunk_orbits} orbits of chunks; "
                 f"give at least 1 and at most {MAX_CHUNK_ORBITS} orbits"
             )
+        if self.groups is not None:
+            self.groups.check(self.fabric)
         slowest = max(
             link.alpha + link.overhead + self.chunk_bytes / self.fabric.rate(link)
             for link in self.fabric.links
@@ -78,7 +85,24 @@ class FabricProblem:
     @property
     def chunk_bytes(self) -> Fraction:
         """Bytes of a chunk."""
-        return self.size / (self.fabric.num_gpus * self.num_chunks)
+        return self.size / (self.group_size * self.num_chunks)
+
+    @property
+    def group_size(self) -> int:
+        """Ranks that have a collective together."""
+        return self.fabric.num_gpus if self.groups is None else self.groups.size
+
+    @property
+    def labels(self) -> IntArray:
+        """By rank, the number of its group."""
+        if self.groups is None:
+            return np.zeros(self.fabric.num_gpus, dtype=np.int64)
+        return self.groups.labels(self.fabric.num_gpus)
+
+    def members(self, rank: int) -> IntArray:
+        """Ranks of the group that one is in."""
+        label = self.labels
+        return np.flatnonzero(label == label[rank])
 
     @property
     def reduces(self) -> bool:
@@ -104,10 +128,11 @@ class FabricProblem:
         return chunks // self.num_chunks % self.targets_per_owner
 
     def is_moved(self, chunks: IntArray) -> BoolArray:
-        """Whether a chunk has to go anywhere: all but those from a GPU to itself."""
+        """Whether a chunk has to go anywhere: not from a GPU to itself, nor to another group."""
         if self.collective is not Collective.ALLTOALL:
             return np.ones(len(chunks), dtype=bool)
-        moved: BoolArray = self.owner(chunks) != self.target(chunks)
+        owner, target, label = self.owner(chunks), self.target(chunks), self.labels
+        moved: BoolArray = (owner != target) & (label[owner] == label[target])
         return moved
 
     def chunk_name(self, chunk: int) -> str:

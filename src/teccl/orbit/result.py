@@ -76,7 +76,7 @@ class OrbitResult:
     @property
     def busbw_GBps(self) -> float:  # noqa: N802, the key's name
         """Algorithm bandwidth times the factor of nccl-tests."""
-        gpus = self.problem.fabric.num_gpus
+        gpus = self.problem.group_size
         twice = 2 if self.problem.collective is Collective.ALLREDUCE else 1
         return self.algbw_GBps * twice * (gpus - 1) / gpus
 

@@ -93,7 +93,9 @@ class OrbitSchedule:
                 )
         still = np.flatnonzero(~self.problem.is_moved(sends["chunk"]))
         if len(still):
-            raise ScheduleError(f"send {still[0]} is of a chunk from a gpu to itself; drop it")
+            raise ScheduleError(
+                f"send {still[0]} is of a chunk from a gpu to itself or another group; drop it"
+            )
         ordered = sends[np.lexsort((sends["chunk"], sends["link"], sends["start_ps"]))]
         ordered.setflags(write=False)
         object.__setattr__(self, "sends", ordered)

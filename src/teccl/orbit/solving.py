@@ -13,6 +13,7 @@ from teccl.orbit.bounds import summarise
 from teccl.orbit.damage import Damage
 from teccl.orbit.fabric import Fabric
 from teccl.orbit.folding import MAX_LISTED
+from teccl.orbit.groups import Groups, split_for
 from teccl.orbit.judge import verify_orbit
 from teccl.orbit.patched import PatchedSchedule
 from teccl.orbit.plan.exchange import exchanged
@@ -37,6 +38,7 @@ def solve_orbit(
     chunks: int | None = None,
     switch: SwitchMode = SwitchMode.COPY,
     damage: Damage | None = None,
+    groups: Groups | None = None,
 ) -> OrbitResult:
     """Plan a collective of all GPUs of a fabric as orbits, verified and bounded.
 
@@ -54,6 +56,8 @@ def solve_orbit(
         Whether switches may copy; plans do not use it.
     damage
         Links that are down or slow; the plan of the whole fabric is patched around them.
+    groups
+        Ranks that each have the collective for themselves, all at the same time.
 
     Raises
     ------
@@ -69,12 +73,15 @@ def solve_orbit(
     """
     watch_compiler()
     begin = solving_clock()
+    if groups is not None and damage is not None:
+        raise MethodError("groups of ranks are not patched around damage; plan them as tenants")
     first = FabricProblem(
-        fabric=fabric,
+        fabric=fabric if groups is None else split_for(fabric, groups),
         collective=parse_collective(collective),
         size=parse_size(size),
         num_chunks=chunks or 1,
         switch=switch,
+        groups=groups,
     )
     best: OrbitSchedule | None = None
     tried = []

@@ -154,8 +154,16 @@ def _check_delivery(case: Case, arrived: IntArray) -> None:
         wanted = chunks * num_gpus + problem.target(chunks)
         missing = wanted[~np.isin(wanted, arrived)]
     else:
-        own = chunks * num_gpus + problem.owner(chunks)
-        missing = _absent(np.union1d(arrived, own), problem.num_chunk_orbits * num_gpus)
+        owner, label = problem.owner(chunks), problem.labels
+        found = np.union1d(arrived, chunks * num_gpus + owner)
+        if problem.groups is None:
+            missing = _absent(found, problem.num_chunk_orbits * num_gpus)
+        else:
+            wants = [
+                chunk * num_gpus + np.flatnonzero(label == label[rank])
+                for chunk, rank in zip(chunks.tolist(), owner.tolist(), strict=True)
+            ]
+            missing = np.setdiff1d(np.concatenate(wants), found)
     for key in missing[:MAX_PER_KIND].tolist():
         name = case.name(key % num_gpus)
         detail = f"never reaches {name}, which wants it"

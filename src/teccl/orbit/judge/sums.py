@@ -46,20 +46,23 @@ def _carried(case: Case, rows: IntArray) -> tuple[IntArray, IntArray]:
 def is_one_tree(case: Case, chunk: int, rows: IntArray) -> bool:
     """Whether all contributions flow along one tree to its root, and only the total is copied.
 
-    Every GPU but the root sends its sum once, after all that comes to it has come. Times increase
-    along a way, so that there is no cycle, and n - 1 senders make one tree of n GPUs.
+    Every GPU of the group but the root sends its sum once to another of them, after all that comes
+    to it has come. Times increase along a way, so that there is no cycle, and n - 1 senders make
+    one tree of n GPUs.
     """
-    num_gpus = case.problem.fabric.num_gpus
+    num_gpus, members = case.problem.fabric.num_gpus, _members(case, chunk)
     leaves, roots = _carried(case, rows)
     adds = case.is_reduce[leaves]
     senders = case.src[roots[adds]]
-    if len(senders) != num_gpus - 1 or len(np.unique(senders)) != num_gpus - 1:
+    if len(senders) != len(members) - 1 or len(np.unique(senders)) != len(senders):
+        return False
+    if not np.isin(np.append(senders, case.dst[leaves[adds]]), members).all():
         return False
     last = np.zeros(num_gpus, dtype=np.int64)
     np.maximum.at(last, case.dst[leaves[adds]], case.arrival[leaves[adds]])
     if (last[senders] > case.start[roots[adds]]).any():
         return False
-    top = int(np.setdiff1d(np.arange(num_gpus), senders)[0])
+    top = int(np.setdiff1d(members, senders)[0])
     total = np.full(num_gpus, _NEVER)
     np.minimum.at(total, case.dst[leaves[~adds]], case.arrival[leaves[~adds]])
     total[top] = last[top]
@@ -68,10 +71,15 @@ def is_one_tree(case: Case, chunk: int, rows: IntArray) -> bool:
     return bool((total[_destinations(case, chunk)] < _NEVER).all())
 
 
+def _members(case: Case, chunk: int) -> IntArray:
+    """Ranks whose contributions a chunk is the sum of."""
+    return case.problem.members(int(case.problem.owner(np.array([chunk]))[0]))
+
+
 def _destinations(case: Case, chunk: int) -> IntArray:
     """Ranks that want a chunk."""
     if case.problem.collective is Collective.ALLREDUCE:
-        return np.arange(case.problem.fabric.num_gpus)
+        return _members(case, chunk)
     return case.problem.owner(np.array([chunk]))
 
 
@@ -91,23 +99,26 @@ def _replay(case: Case, chunk: int, rows: IntArray) -> None:
     time = np.concatenate([case.arrival[leaves], case.start[first]])
     subject, carrier = np.concatenate([leaves, first]), np.concatenate([roots, first])
     order = np.lexsort((action, time))
-    accumulators = _Accumulators(case, num_gpus)
+    members = _members(case, chunk)
+    accumulators = _Accumulators(case, num_gpus, members)
     columns = (each[order].tolist() for each in (action, subject, carrier, time))
     for what, row, root, moment in zip(*columns, strict=True):
         accumulators.apply(what, row, root, moment)
     for rank in _destinations(case, chunk).tolist():
         count = accumulators.held[rank].bit_count()
-        if count != num_gpus:
-            detail = f"{case.name(rank)} ends with {count} of {num_gpus} contributions"
+        if count != len(members):
+            detail = f"{case.name(rank)} ends with {count} of {len(members)} contributions"
             case.add(ViolationKind.UNMET_DEMAND, detail, chunk=chunk)
 
 
 class _Accumulators:
     """Contributions that each GPU holds of one chunk, and those on their way."""
 
-    def __init__(self, case: Case, num_gpus: int) -> None:
+    def __init__(self, case: Case, num_gpus: int, members: IntArray) -> None:
         self._case = case
-        self.held = [1 << rank for rank in range(num_gpus)]
+        self.held = [0] * num_gpus
+        for rank in members.tolist():
+            self.held[rank] = 1 << rank
         self._sent: dict[int, int] = {}
         self._replaced: dict[int, tuple[int, int]] = {}
 
@@ -115,6 +126,9 @@ class _Accumulators:
         """Let one event happen."""
         if what == _SEND:
             self._sent[row] = self.held[int(self._case.src[row])]
+            if not self._sent[row]:
+                text = "is sent by a gpu that never holds it"
+                self._case.add(ViolationKind.NOT_HELD, text, row=row)
             return
         gpu, arrived = int(self._case.dst[row]), self._sent[root]
         before = self.held[gpu]

@@ -9,22 +9,18 @@ import numba as nb
 import numpy as np
 
 _NEVER = np.iinfo(np.int64).max
-# How often a gap is passed by, for every send that would fit, before it is closed.
-_PATIENCE = 8
 
 
 # What calendars are made of. Few arrays with several rows: every call counts the references to all
 # arrays that it is given, which took longer than the rest.
 (LINKS, FIRST, IMAGES, FREED, BOOKS, LEFT) = range(6)
 # By link: the orbit whose images it carries, -1 for none; where what is freed of it begins; where
-# its bookings begin, how many there are and for how many there is room; when it is free for good;
-# how often its gaps were passed by.
-(LINE, FREED_FIRST, PLACE, COUNT, ROOM, TAIL, MISSES) = range(7)
+# its bookings begin, how many there are and for how many there is room; when it is free for good.
+(LINE, FREED_FIRST, PLACE, COUNT, ROOM, TAIL) = range(6)
 # By image, orbit by orbit, where those of each begin being `FIRST`: its start, its end and the last
 # of those that follow one another without a useful gap. `FREED` are positions of images.
 (START, END, BLOCK) = range(3)
-# By booking, in order for each link. `LEFT` is where there is room for more, and how many gaps may
-# be closed.
+# By booking, in order for each link. `LEFT` is where there is room for more.
 (BEGIN, UNTIL) = range(2)
 
 
@@ -146,41 +142,6 @@ def _insert(link, node, calendars):
 
 
 @nb.njit(cache=True)
-def _miss(link, time, later, length, calendars):
-    """Note that a link was free at a time, but only of use later; close gaps that never are.
-
-    Whoever looks for a moment at which two links are free passes by the same gaps again and again.
-    Each `_PATIENCE` times for every send that would fit, one is closed.
-    """
-    calendars[LINKS][MISSES, link] += 1
-    missed = calendars[LINKS][MISSES, link]
-    if missed >= _PATIENCE and calendars[LEFT][1] > 0:
-        stop = _busy_from(link, time, calendars)
-        if stop <= later and missed * length >= _PATIENCE * (stop - time):
-            calendars[LINKS][MISSES, link] = 0
-            calendars[LEFT][1] -= 1
-            book(link, time, next_free(link, stop, length, calendars), length, calendars)
-
-
-@nb.njit(cache=True)
-def _busy_from(link, time, calendars):
-    """Return when a link that is free at a time is busy again."""
-    stop = _NEVER
-    node, last = _look(link, time + 1, calendars)
-    if node < last:
-        stop = calendars[BOOKS][BEGIN, node]
-    orbit = calendars[LINKS][LINE, link]
-    if orbit >= 0:
-        at, high, gap, gaps = _images_from(link, orbit, time, calendars)
-        while gap < gaps and calendars[FREED][gap] == at:
-            at += 1
-            gap += 1
-        if at < high:
-            stop = min(stop, calendars[IMAGES][START, at])
-    return stop
-
-
-@nb.njit(cache=True)
 def fit(first, second, time, lengths, calendars):
     """Return when a chunk can begin to cross a link and then at once another, if that is given."""
     held = lengths[0, first]
@@ -189,9 +150,7 @@ def fit(first, second, time, lengths, calendars):
         lag, takes = held + lengths[1, first], lengths[0, second]
         there = next_free(second, time + lag, takes, calendars)
         while there != time + lag:
-            _miss(first, time, there - lag, held, calendars)
             time = next_free(first, there - lag, held, calendars)
             if time != there - lag:
-                _miss(second, there, time + lag, takes, calendars)
                 there = next_free(second, time + lag, takes, calendars)
     return time

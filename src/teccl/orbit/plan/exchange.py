@@ -29,13 +29,17 @@ def exchanged(problem: FabricProblem) -> OrbitSends | None:
     chunks, counts, rows = [], [], []
     for owner in range(len(problem.fabric.gpu_orbits)):
         distance, before = cheapest(ways, owner)
-        if (distance >= _FAR).any():
+        wanted = problem.members(owner)
+        if (distance[wanted] >= _FAR).any():
             return None
         order = np.argsort(distance, kind="stable")
+        order = order[distance[order] < _FAR]
         parent, by = choose_parents(order[1:], distance, before, busy)
         # The longest first: their last steps are what the end waits for.
-        targets = np.repeat(order[:0:-1], len(pieces))
-        chunks.append((owner * num_gpus + targets) * len(pieces) + np.tile(pieces, num_gpus - 1))
+        last = order[:0:-1]
+        last = last[np.isin(last, wanted)]
+        targets = np.repeat(last, len(pieces))
+        chunks.append((owner * num_gpus + targets) * len(pieces) + np.tile(pieces, len(last)))
         steps, number = _routes(targets, parent, by)
         rows.append(steps)
         counts.append(number)

@@ -39,7 +39,7 @@ def apart(rank, element, lattice):
 
 
 @nb.njit(cache=True)
-def graft(images, wants, hold, lattice, ways, lengths, calendars):
+def graft(images, wants, kin, hold, lattice, ways, lengths, calendars):
     """Bring chunks to all ranks that lack them.
 
     Parameters
@@ -48,6 +48,9 @@ def graft(images, wants, hold, lattice, ways, lengths, calendars):
         Chunk orbit and element of each chunk, in the order in which they are served.
     wants
         Where the ranks that lack each chunk begin, and those ranks.
+    kin
+        Where several of `images` are of one chunk: by image, the chunk; by chunk, where the places
+        of the ranks that lack it begin, and those places in `wants`.
     hold
         By chunk orbit and rank, when it has the first chunk.
     lattice
@@ -63,27 +66,56 @@ def graft(images, wants, hold, lattice, ways, lengths, calendars):
         Rows of image, way, from, to and start; fewer than wanted where some are out of reach.
     """
     first, missing = wants
+    when = np.full(len(missing), _NEVER)
     num_ranks = ways[TABLES].shape[2]
     sends, count = np.empty((len(missing), 5), dtype=np.int64), 0
-    # When each rank has the chunk that is served, and what it costs those who lack it.
+    # When ranks have the chunk that is served, for which chunk that is known, and what it costs
+    # those who lack it.
+    known = np.full(num_ranks, -1, dtype=np.int64)
     since, key = np.empty(num_ranks, dtype=np.int64), np.empty(num_ranks, dtype=np.int64)
     # Way, sender, start, arrival and price that were found for them.
     plan = np.empty((num_ranks, 5), dtype=np.int64)
-    for image in range(len(images)):
-        chunk, element = images[image]
-        for rank in range(num_ranks):
-            since[rank] = hold[chunk, apart(rank, element, lattice)]
-        lacking = missing[first[image] : first[image + 1]]
-        before = count
-        count = _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count)
-        sends[before:count, 0] = image
+    known_to = (known, since, when)
+    pending, before = np.arange(len(images)), -1
+    # Whom only ranks reach that lack the chunk in another image is served when they have it.
+    while len(pending) and count > before:
+        before, left = count, 0
+        for image in pending:
+            lacking = missing[first[image] : first[image + 1]]
+            lacking = lacking[when[first[image] : first[image + 1]] == _NEVER]
+            _learn(image, lacking, images, wants, kin, hold, lattice, ways, known_to)
+            begin = count
+            count = _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count)
+            sends[begin:count, 0] = image
+            for place in range(first[image], first[image + 1]):
+                when[place] = since[missing[place]]
+            if count < begin + len(lacking):
+                pending[left] = image
+                left += 1
+        pending = pending[:left]
     return sends[:count]
+
+
+@nb.njit(cache=True)
+def _learn(image, lacking, images, wants, kin, hold, lattice, ways, known_to):
+    """Note when a chunk is at those who may send it to ranks that lack it."""
+    known, since, when = known_to
+    missing, (name, kin_first, kin_places) = wants[1], kin
+    chunk, element = images[image]
+    for rank in lacking:
+        for way in range(ways[TABLES].shape[1]):
+            for other in _senders(way, rank, ways):
+                if other >= 0 and known[other] != image:
+                    known[other] = image
+                    since[other] = hold[chunk, apart(other, element, lattice)]
+    for place in kin_places[kin_first[name[image]] : kin_first[name[image] + 1]]:
+        # What is noted here is of this chunk, whatever was known.
+        since[missing[place]], known[missing[place]] = when[place], -1
 
 
 @nb.njit(cache=True)
 def _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count):
     """Bring one chunk to all ranks that lack it, as far as they can be reached."""
-    since[lacking] = _NEVER
     close = np.empty((2, 2 * _CLOSE), dtype=np.int64)
     heap = [(_NEVER, np.int64(-1))]
     for rank in lacking:
@@ -95,7 +127,7 @@ def _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count):
         if rank < 0 or due == _NEVER or since[rank] < _NEVER or due > key[rank]:
             continue
         # Links only get busier: what was found is still best if it is free.
-        if not _is_free(rank, plan, ways, lengths, calendars):
+        if not _is_free(rank, plan[rank], ways, lengths, calendars):
             plan[rank] = _best(rank, since, ways, lengths, calendars, close)
         way, source, start, arrival, price = plan[rank]
         if way < 0:
@@ -110,14 +142,14 @@ def _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count):
         sends[count] = (-1, way, source, rank, start)
         count += 1
         since[rank] = arrival
-        for w in range(ways[TABLES].shape[1]):
-            if ways[TABLES][OUT, w, rank] >= 0:
-                for other in reached(w, rank, ways):
-                    if other >= 0 and since[other] == _NEVER:
+        for other in lacking:
+            if since[other] == _NEVER:
+                for w in range(ways[TABLES].shape[1]):
+                    if ways[TABLES][OUT, w, rank] >= 0:
                         _offer(w, rank, other, arrival, key, plan, ways, lengths, calendars)
-                        if key[other] < plan[other, 4]:
-                            plan[other, 4] = key[other]
-                            heapq.heappush(heap, (key[other], other))
+                if key[other] < plan[other, 4]:
+                    plan[other, 4] = key[other]
+                    heapq.heappush(heap, (key[other], other))
     return count
 
 
@@ -137,9 +169,9 @@ def _offer(way, source, rank, time, key, plan, ways, lengths, calendars):
 
 
 @nb.njit(cache=True)
-def _is_free(rank, plan, ways, lengths, calendars):
+def _is_free(rank, found, ways, lengths, calendars):
     """Whether the links of what was found for a rank are still free then."""
-    way, source, start = plan[rank, 0], plan[rank, 1], plan[rank, 2]
+    way, source, start = found[0], found[1], found[2]
     if way < 0:
         return True
     link, second = ways[TABLES][OUT, way, source], ways[TABLES][INTO, way, rank]
@@ -173,6 +205,15 @@ def reached(way, rank, ways):
         return ways[TABLES][FAR, way, rank : rank + 1]
     first = ways[MEMBERS_FIRST]
     return ways[MEMBERS][first[SERVED, way, switch] : first[SERVED, way, switch + 1]]
+
+
+@nb.njit(cache=True)
+def _senders(way, rank, ways):
+    """Ranks that a way may lead from to a rank; -1 stands for none."""
+    if ways[TABLES][INTO, way, rank] < 0:
+        return ways[TABLES][NEAR, way, rank : rank + 1]
+    first, switch = ways[MEMBERS_FIRST], ways[TABLES][LEAVING, way, rank]
+    return ways[MEMBERS][first[ENTERING, way, switch] : first[ENTERING, way, switch + 1]]
 
 
 @nb.njit(cache=True)

@@ -1,10 +1,12 @@
 """AllGather in the quotient: one tree a chunk orbit, grown over ways as soon as they are free."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
 from teccl._arrays import BoolArray, IntArray
+from teccl.errors import MethodError
 from teccl.orbit.plan.ways import Ways
 from teccl.orbit.problem import FabricProblem
 from teccl.orbit.schedule import OrbitSends, orbit_array
@@ -17,20 +19,64 @@ _BANDS = ((0.25, 0.75), (0.5, 0.9), (0.1, 0.5), (0, 0.25), (0, 1))
 def gathered(problem: FabricProblem) -> Iterator[OrbitSends]:
     """Yield the sends of AllGathers, which differ in the ranks that are kept to fill gaps.
 
+    The last ones bring a chunk once into every part that cheaper ways join, and leave the rest to
+    these.
+
     Nothing is yielded where ways over links that move with the group do not join all GPUs.
     """
     from teccl.orbit.plan.kernels import grow
 
-    ways = Ways.of(problem)
-    chunks, num_gpus = np.arange(problem.num_chunk_orbits), problem.fabric.num_gpus
+    chunks = np.arange(problem.num_chunk_orbits)
     owner = problem.owner(chunks)
-    tables = (ways.target, ways.entered, ways.block)
-    members = _members(ways)
-    for spare in _spares(problem, ways, owner):
-        sends, starts = grow(owner, ways.figures, tables, members, spare)
-        if len(sends) < len(chunks) * (num_gpus - 1):
-            return
-        yield hops(ways, sends, starts)
+    ways = _inside(problem, Ways.of(problem), owner)
+    for blocks, spares in (
+        (ways.block, _spares(problem, ways, owner)),
+        *_once(problem, ways, owner),
+    ):
+        tables = (ways.target, ways.entered, blocks)
+        members = _members(ways, blocks)
+        for spare in spares:
+            sends, starts = grow(owner, problem.group_size, ways.figures, tables, members, spare)
+            if len(sends) < len(chunks) * (problem.group_size - 1):
+                return
+            yield hops(ways, sends, starts)
+
+
+def _once(
+    problem: FabricProblem, ways: Ways, owner: IntArray
+) -> Iterator[tuple[IntArray, list[BoolArray]]]:
+    """Yield blocks that are what cheaper ways join, if there are such, and no spare ranks."""
+    blocks = ways.block.copy()
+    for way in np.flatnonzero(~ways.is_straight & ((ways.steps >= 0).sum(axis=1) == 2)).tolist():
+        blocks[way] = _parts(ways, way, ways.holds < ways.holds[way])
+    if not np.array_equal(blocks, ways.block):
+        yield blocks, [np.zeros((len(owner), problem.fabric.num_gpus), dtype=bool)]
+
+
+def _inside(problem: FabricProblem, ways: Ways, owner: IntArray) -> Ways:
+    """Ways among the ranks of the owners' group; those of its images are images of these.
+
+    Raises
+    ------
+    MethodError
+        If owners are in different groups.
+    """
+    if problem.groups is None:
+        return ways
+    label = problem.labels
+    if (label[owner] != label[owner[0]]).any():
+        raise MethodError(
+            f"{problem.fabric.name}: gpus of one element of the symmetry are in different groups; "
+            "plan them as tenants, without orbits"
+        )
+    is_in = label == label[owner[0]]
+    there = (ways.target >= 0) & is_in & is_in[ways.target]
+    return replace(
+        ways,
+        target=np.where(there, ways.target, -1),
+        entered=np.where(is_in, ways.entered, -1),
+        left=np.where(is_in, ways.left, -1),
+    )
 
 
 def _spares(problem: FabricProblem, ways: Ways, owner: IntArray) -> Iterator[BoolArray]:
@@ -62,7 +108,7 @@ def _distances(ways: Ways, rank: int) -> IntArray:
     return np.maximum(found, 0)
 
 
-def _members(ways: Ways) -> tuple[IntArray, IntArray]:
+def _members(ways: Ways, block: IntArray) -> tuple[IntArray, IntArray]:
     """By way and hub, the ranks that it leads to, those of different parts in turn.
 
     A part is what ways over other links join. A switch between parts serves one rank of each first,
@@ -73,8 +119,10 @@ def _members(ways: Ways) -> tuple[IntArray, IntArray]:
     lists, total = [np.zeros(0, dtype=np.int64)], 0
     for way in np.flatnonzero(~ways.is_straight).tolist():
         ranks = np.flatnonzero(ways.left[way] >= 0)
-        ranks = ranks[np.unique(ways.block[way][ranks], return_index=True)[1]]
-        hub, part = ways.left[way][ranks], _parts(ways, way)[ranks]
+        place = ways.left[way][ranks] * (block[way].max() + 1) + block[way][ranks]
+        ranks = ranks[np.unique(place, return_index=True)[1]]
+        others = np.ones(len(ways), dtype=bool)
+        hub, part = ways.left[way][ranks], _parts(ways, way, others)[ranks]
         ordered = np.lexsort((ranks, _turns(hub, part), hub))
         counts = np.bincount(hub, minlength=ways.num_hubs)
         start[way] = total + np.concatenate([[0], np.cumsum(counts)])
@@ -94,20 +142,25 @@ def _turns(switch: IntArray, part: IntArray) -> IntArray:
     return turn
 
 
-def _parts(ways: Ways, apart: int) -> IntArray:
-    """Number of the part of each rank, joined by all ways that have no link of a given one."""
+def _parts(ways: Ways, apart: int, some: BoolArray) -> IntArray:
+    """Number of the part of each rank, joined by those of some ways that pass no switch of one."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
     num_ranks = ways.target.shape[1]
-    own = ways.steps[apart][ways.steps[apart] >= 0]
-    ranks, ends = [np.arange(0)], [np.arange(0)]
-    for way in np.flatnonzero(~np.isin(ways.steps, own).any(axis=1)).tolist():
+    ends = np.array([(link.src, link.dst) for link in ways.fabric.links]).reshape(-1, 2)
+    is_switch = np.array([node.is_switch for node in ways.fabric.nodes])
+    own = ends[ways.steps[apart][ways.steps[apart] >= 0]].ravel()
+    shares = (np.isin(ends, own[is_switch[own]]) & is_switch[ends]).any(axis=1)
+    shares[ways.steps[apart][ways.steps[apart] >= 0]] = True
+    some = some & ~(shares[ways.steps] & (ways.steps >= 0)).any(axis=1)
+    ranks, far = [np.arange(0)], [np.arange(0)]
+    for way in np.flatnonzero(some).tolist():
         for table, base in ((ways.target, 0), (ways.entered, num_ranks), (ways.left, num_ranks)):
             there = np.flatnonzero(table[way] >= 0)
             ranks.append(there)
-            ends.append(base + table[way][there])
-    rows, columns = np.concatenate(ranks), np.concatenate(ends)
+            far.append(base + table[way][there])
+    rows, columns = np.concatenate(ranks), np.concatenate(far)
     size = num_ranks + ways.num_hubs
     graph = coo_array((np.ones(len(rows)), (rows, columns)), shape=(size, size))
     labels: IntArray = connected_components(graph, directed=False)[1][:num_ranks].astype(np.int64)

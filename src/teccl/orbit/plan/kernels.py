@@ -18,13 +18,15 @@ _CHUNK, _WAY, _FROM, _TO = range(4)
 
 
 @nb.njit(cache=True)
-def grow(owner, ways, tables, members, spare):
+def grow(owner, size, ways, tables, members, spare):
     """Bring every chunk to every rank.
 
     Parameters
     ----------
     owner
         Rank that has each chunk orbit's first chunk.
+    size
+        Ranks that are to have each chunk.
     ways
         By way and step, the link orbit, -1 after the last, and picoseconds until it is used; by way
         picoseconds until the far end has the chunk; by link orbit, how long it is held.
@@ -45,7 +47,7 @@ def grow(owner, ways, tables, members, spare):
     target, _, block = tables
     num_ways, num_ranks = target.shape
     num_chunks, num_hubs = len(owner), members[0].shape[1] - 1
-    total = num_chunks * (num_ranks - 1)
+    total = num_chunks * (size - 1)
     has = np.zeros((num_chunks, num_ranks), dtype=np.bool_)
     # Blocks that somebody brings or brought a chunk to.
     known = np.zeros((num_ways, num_chunks, block.max() + 1), dtype=np.bool_)

@@ -30,6 +30,8 @@ def mended(schedule: OrbitSchedule, damage: Damage) -> PatchedSchedule:
         If the schedule is not one that mending knows, or the damage leaves some GPU out of reach.
     """
     collective = schedule.problem.collective
+    if schedule.problem.groups is not None:
+        raise MethodError("groups of ranks are not patched around damage; plan them as tenants")
     if collective is Collective.REDUCESCATTER:
         base, removed, added = _mend_backwards(schedule.problem, schedule.sends, damage)
     elif collective is Collective.ALLREDUCE:

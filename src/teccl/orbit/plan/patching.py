@@ -140,13 +140,13 @@ class Calendars(NamedTuple):
         return Calendars(line, freed_first, tail, first, images, keys % len(by))
 
     def opened(self, room: int) -> tuple[IntArray, ...]:
-        """Return calendars with room for so many bookings, and as many gaps that are closed."""
+        """Return calendars with room for so many bookings."""
         links = len(self.tail)
-        table = np.zeros((7, links + 1), dtype=np.int64)
+        table = np.zeros((6, links + 1), dtype=np.int64)
         table[0, :-1], table[1], table[5, :-1] = self.line, self.freed_first, self.tail
         # A link's bookings move where there is room for twice as many and four.
         books = np.empty((2, 8 * room + 8 * links), dtype=np.int64)
-        return table, self.first, self.images, self.freed, books, ints([0, room])
+        return table, self.first, self.images, self.freed, books, ints([0])
 
 
 def _freed(
@@ -165,39 +165,58 @@ def _freed(
 
 
 class Images(NamedTuple):
-    """Chunks that are to be served, in this order, with the removed images of each together."""
+    """What is to be served again, in this order, with the removed images of each together.
+
+    Each is a part of a chunk's tree that was removed from one transfer on. Chunks are told apart by
+    `name`; where damage is in several places, several parts may be of one.
+    """
 
     chunk: IntArray
     element: IntArray
+    name: IntArray
     first: IntArray
     removed: IntArray
 
     @staticmethod
     def of(problem: FabricProblem, transfers: Transfers, removed: Removed) -> "Images":
-        """Put chunks that one rank lacks first, which fit the times at which they used to come.
-
-        Then come those whose senders all have them, in that order, too; of the others, who would
-        get them from ranks that lack them themselves, those first that most ranks lack.
-        """
+        """Put first what began first in the plan, so that it fits the times that were freed."""
         order = problem.fabric.group.order
-        key = transfers.chunk[removed.transfer] * order + removed.element
-        names, image, count = np.unique(key, return_inverse=True, return_counts=True)
-        image_of = removed.transfer * order + removed.element
-        sender = transfers.before[removed.transfer]
-        waits = (sender >= 0) & is_among(sender * order + removed.element, image_of)
-        deep = np.bincount(image, weights=waits, minlength=len(names))
-        begin = np.full(len(names), _NEVER)
-        np.minimum.at(begin, image, transfers.start[removed.transfer])
+        root = _roots(transfers, removed, order)
+        names, image, count = np.unique(root, return_inverse=True, return_counts=True)
+        served = np.argsort(transfers.start[removed.transfer[names]], kind="stable")
         turn = np.empty(len(names), dtype=np.int64)
-        kind = np.where(deep > 0, 2, np.minimum(count - 1, 1))
-        served = np.lexsort((begin, np.where(deep > 0, -count, 0), kind))
         turn[served] = np.arange(len(names))
+        chunk = transfers.chunk[removed.transfer[names[served]]]
+        element = removed.element[names[served]]
         return Images(
-            chunk=names[served] // order,
-            element=names[served] % order,
+            chunk=chunk,
+            element=element,
+            name=np.unique(chunk * order + element, return_inverse=True)[1].reshape(-1),
             first=np.concatenate([[0], np.cumsum(count[served])]),
             removed=np.argsort(turn[image], kind="stable"),
         )
+
+    @property
+    def kin(self) -> tuple[IntArray, IntArray, IntArray]:
+        """By part, its chunk; by chunk, where its removed images begin; and their places."""
+        owner = np.repeat(self.name, np.diff(self.first))
+        places = np.argsort(owner, kind="stable")
+        first = np.searchsorted(owner[places], np.arange(self.name.max(initial=-1) + 2))
+        return self.name, first, places
+
+
+def _roots(transfers: Transfers, removed: Removed, order: int) -> IntArray:
+    """By removed image, the place of the first of the part that it belongs to."""
+    key = removed.transfer * order + removed.element
+    by = np.argsort(key)
+    before = transfers.before[removed.transfer]
+    wanted = before * order + removed.element
+    at = by[np.minimum(np.searchsorted(key[by], wanted), len(key) - 1)]
+    waits = (before >= 0) & (key[at] == wanted)
+    root = np.where(waits, at, np.arange(len(key)))
+    while not np.array_equal(root, root[root]):
+        root = root[root]
+    return root
 
 
 def grafted(
@@ -221,6 +240,7 @@ def grafted(
     made = graft(
         np.column_stack([images.chunk, images.element]),
         (images.first, ranks),
+        images.kin,
         hold,
         network.lattice,
         network.tables,
