@@ -154,8 +154,9 @@ def _trains(instance: Instance, *, across: bool, is_free: bool) -> _Trains:
             over = route[(place + turn) % len(route)]
             columns.append(np.stack([number, offset, chunks[pair], over]))
         first.append(first[-1] + (len(route) if is_free else 1))
+    number, offset, chunk, route = np.concatenate(columns, axis=1)
     release = np.zeros(first[-1], dtype=np.int64)
-    return _Trains(np.array(first), *np.concatenate(columns, axis=1), release)
+    return _Trains(np.array(first), number, offset, chunk, route, release)
 
 
 def _interlaced(instance: Instance) -> _Trains | None:
@@ -198,8 +199,9 @@ def _interlaced(instance: Instance) -> _Trains | None:
             np.stack([np.full_like(place, number), place * unit * size, chunks[pair], over])
         )
         release.append(begin * unit)
+    number, offset, chunk, over = np.concatenate(columns, axis=1)
     first = np.arange(len(release) + 1)
-    return _Trains(first, *np.concatenate(columns, axis=1), np.array(release))
+    return _Trains(first, number, offset, chunk, over, np.array(release))
 
 
 def _interlacing(place: int, slot: int, size: int, ways: int) -> tuple[int, int]:
