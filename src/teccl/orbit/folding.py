@@ -200,7 +200,7 @@ def _orbits(topology: Topology, moduli: Moduli, moves: list[IntArray]) -> list[I
     if rest > MAX_ORBITS:
         return None
     orbits = [topology.gpus[position::rest].reshape(moduli) for position in range(rest)]
-    left = topology.is_switch
+    left = topology.is_switch.copy()
     while left.any():
         nodes = np.flatnonzero(left)[:1].reshape(())
         for move in moves:

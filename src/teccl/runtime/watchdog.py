@@ -12,6 +12,8 @@ SUPERVISOR = "TECCL_SUPERVISOR"
 _LOOK_EVERY_S = 0.25
 # Importing libraries and starting MPI takes a while on a busy machine.
 _START_S = 60.0
+# What a rank prints is lost if it ends before its launcher has passed it on.
+_FORWARD_S = 0.25
 # How long an orderly abort may take before the rank leaves by itself.
 _ABORT_S = 2.0
 EXIT_CODE = 1
@@ -76,6 +78,7 @@ def end_all_ranks(code: int) -> None:
     """End every rank of this MPI program; does not return."""
     sys.stdout.flush()
     sys.stderr.flush()
+    time.sleep(_FORWARD_S)
     thread = threading.Thread(target=_abort, args=(code,), daemon=True)
     thread.start()
     thread.join(_ABORT_S)
