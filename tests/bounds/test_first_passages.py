@@ -11,6 +11,7 @@ from teccl.demand import Demand
 from teccl.keywords import SwitchMode
 from teccl.problem import Problem
 from teccl.topology import Topology
+from teccl.topology.topology_files import topology_from_dict
 
 LEAVES = "two-tier:leaves=8,gpus=8,spines=2,oversubscription=2"
 
@@ -59,3 +60,21 @@ def test_a_switch_that_adds_is_beyond_it():
     nodes = tuple(replace(n, reduce=True) if n.name == "leaf0" else n for n in topology.nodes)
     adding = network("reducescatter", replace(topology, nodes=nodes))
     assert first_passage_bound(adding, first_leaf(topology), "leaf0") is None
+
+
+def test_nobody_else_inside_leaves_the_border_alone():
+    """Two GPUs that reach each other by no way must cross, and the certificate says just that."""
+    nodes = [{"name": "a"}, {"name": "b"}, {"name": "r"}, {"name": "s", "kind": "switch"}]
+    links = [
+        {"src": src, "dst": dst, "bandwidth": "64GB/s", "alpha": "0.5us"}
+        for src, dst in (("a", "s"), ("b", "s"), ("s", "r"))
+    ]
+    topology = topology_from_dict({"schema_version": 1, "nodes": nodes, "links": links})
+    demand = Demand.collective("reduce", size="64KB", root=2)
+    part = Network.build(Problem(topology=topology, demand=demand), fluid=True)
+    inside = np.array([node.name != "r" for node in topology.nodes])
+    bound = first_passage_bound(part, inside, "all others")
+    assert bound is not None
+    # 128 KB leave over one link, 1 us from end to end.
+    assert bound.value == 3_000_000
+    assert bound.certificate.endswith("at 64GB/s")

@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import typer
 
 from teccl.cli.app import COMMANDS, build_app
+from teccl.cli.startup import _sparing
 from teccl.construct.listing import tails
 
 SMALL = "solve dgx1 allgather --size 1MB --quiet"
@@ -104,3 +106,19 @@ def test_one_command_is_built_without_the_others() -> None:
     for only in (None, "--help", "sovle"):
         every = typer.main.get_command(build_app(only))
         assert set(getattr(every, "commands", {})) == set(COMMANDS)
+
+
+def test_kernels_are_loaded_as_numba_does_where_it_keeps_them_otherwise() -> None:
+    """A cache whose kernels are not what is expected is read by numba itself."""
+    calls = list[bool]()
+
+    def load(_: object, __: object, context: SimpleNamespace) -> str:
+        calls.append(hasattr(context.codegen(), "_library_class"))
+        if calls[-1]:
+            raise ValueError("not so many values to unpack")
+        return "kernel"
+
+    codegen = SimpleNamespace()
+    context = SimpleNamespace(codegen=lambda: codegen)
+    assert _sparing(load)(None, None, context) == "kernel"
+    assert calls == [True, False]

@@ -12,7 +12,7 @@ from teccl import Collective, Demand, Problem, Tenant, Topology
 from teccl.construct.factors import coarsenings, neighbours, product_coordinates
 from teccl.construct.goal import Goal
 from teccl.construct.schemes import one_shot, outlook, owned, schemes
-from teccl.construct.staged import staged_schedule
+from teccl.construct.staged import shallow_finish, staged_schedule
 from teccl.reachability import find_unreachable
 from teccl.replay import simulate
 from teccl.topology.topology_files import topology_from_dict
@@ -282,3 +282,21 @@ def test_late_contributions_are_waited_for_in_every_stage(scheme: str) -> None:
     result = teccl.solve(scheme, demand=Demand(tenants=(tenant,)), effort="quick")
     assert result.verified
     assert result.finish_ps > 10**7
+
+
+def test_ways_that_need_a_shared_capacity_twice_are_no_ways():
+    """GPUs whose links in and out are one card cannot be reached from beside it through a leaf."""
+    nodes = [{"name": f"gpu{n}"} for n in range(4)]
+    nodes += [{"name": name, "kind": "switch"} for name in ("leaf0", "leaf1", "spine")]
+    wires = [(f"gpu{n}", f"leaf{n // 2}", {"shares": [f"card{n // 2}"]}) for n in range(4)]
+    wires += [(f"leaf{n}", "spine", {}) for n in range(2)]
+    shape = {"bandwidth": "50GB/s", "alpha": "1us", "bidirectional": True}
+    links = [{"src": src, "dst": dst, **shape, **more} for src, dst, more in wires]
+    shared = {f"card{n}": "50GB/s" for n in range(2)}
+    network = {"schema_version": 1, "nodes": nodes, "links": links, "shared": shared}
+    problem = Problem(
+        topology=topology_from_dict(network),
+        demand=Demand.collective("allreduce", size="64KB"),
+        whole_buffer=True,
+    )
+    assert shallow_finish(problem, one_shot(4)) is None

@@ -68,15 +68,10 @@ def first_passage_bound(network: Network, inside: Mask, label: str) -> Bound | N
     need = sum(side.need.values(), Fraction(0))
     rate = sum(float(gate.rate) for gate in network.gates(side.border)) * 1e12
     across = f"the border of one of {label} at {format_bandwidth(round(rate))}"
-    detour = display_time(min(side.detour.values()) / 1e12)
-    return Bound(
-        kind="first-passages",
-        value=least_time(side.changes(), need),
-        certificate=(
-            f"{format_size(round(need))} must cross {across} "
-            f"or go by another GPU inside, which takes {detour}"
-        ),
-    )
+    detour, text = min(side.detour.values()), f"{format_size(round(need))} must cross {across}"
+    if detour < FAR:
+        text += f" or go by another GPU inside, which takes {display_time(detour / 1e12)}"
+    return Bound(kind="first-passages", value=least_time(side.changes(), need), certificate=text)
 
 
 class _Part:

@@ -118,9 +118,13 @@ def _sparing(load: Callable[..., Any]) -> Callable[..., Any]:
         codegen._library_class = library  # noqa: SLF001, numba has no other way in
         try:
             return load(cache, signature, context)
+        except (AttributeError, TypeError, ValueError):
+            # Another numba may keep its kernels in another way, and load them by its own.
+            pass
         finally:
             del context.refresh
             del codegen._library_class  # noqa: SLF001
+        return load(cache, signature, context)
 
     return load_only
 

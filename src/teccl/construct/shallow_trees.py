@@ -63,9 +63,8 @@ def tree_tasks(
             if passage is not None:
                 rows.add_passage(chunk, table.sources(chunk).tolist(), *passage, start=0)
             continue
-        if entry[0] == -2:
+        if entry[0] == -2 or not _add_tree(rows, chunk, entry.tolist()):
             return None
-        _add_tree(rows, chunk, entry.tolist())
     gathered = [chunk for chunk, passage in passages.items() if passage is None]
     if not _add_gathered(rows, gathered, load) or not rows.chunk or rows.meets_itself():
         return None
@@ -154,8 +153,11 @@ def _flat(sets: list[IntArray]) -> tuple[IntArray, IntArray]:
     return np.concatenate(sets).astype(np.int64), starts
 
 
-def _add_tree(rows: _Rows, chunk: int, entry: list[int]) -> None:
-    """Add a chunk's tree, given by links into nodes; a task begins with each link from a GPU."""
+def _add_tree(rows: _Rows, chunk: int, entry: list[int]) -> bool:
+    """Add a chunk's tree, given by links into nodes; a task begins with each link from a GPU.
+
+    False where a way would need a shared capacity twice.
+    """
     topology = rows.instance.problem.topology
     leaving: dict[int, list[int]] = {}
     for link in entry:
@@ -172,8 +174,10 @@ def _add_tree(rows: _Rows, chunk: int, entry: list[int]) -> None:
             path, at = waiting.pop()
             link, fixed = path[0], path[1:]
             if not used.isdisjoint(rows.held[link]):
-                again = _way_to(topology, entry, link)
-                begins.append((now, [*again, *path]))
+                again = [*_way_to(topology, entry, link), *path]
+                if again == way:
+                    return False
+                begins.append((now, again))
                 continue
             used.update(rows.held[link])
             end, there = int(topology.link_dst[link]), at + int(length[link])
@@ -185,6 +189,7 @@ def _add_tree(rows: _Rows, chunk: int, entry: list[int]) -> None:
                 outs.append((end, there))
                 begins += [(now + there, [onward]) for onward in leaving.get(end, ())]
         rows.add_passage(chunk, [int(topology.link_src[way[0]])], hops, outs, start=now)
+    return True
 
 
 def _way_to(topology: Topology, entry: list[int], link: int) -> list[int]:

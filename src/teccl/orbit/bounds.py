@@ -306,8 +306,9 @@ def _across(
         least = touched - Fraction(members, size)
         crossing = 2 * least * size * problem.num_chunks
         if alone:
-            # What others contribute to each chunk enters once at least, and what it does leaves.
-            crossing = Fraction(num_gpus * problem.num_chunks)
+            # What others contribute to each chunk enters once at least, and what it does leaves;
+            # of groups that lie inside nothing does.
+            crossing = Fraction(int((here < size)[here > 0].sum()) * size * problem.num_chunks)
     return _through(network, ports, (crossing, 0), name, fluid=fluid)
 
 
