@@ -54,9 +54,11 @@ def _matched_plans(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]
     """Yield a plan whose transfers fill gaps in the order in which rounds match their ports.
 
     Ports of GPUs are mostly full, and links between switches are not: rounds that know the former
-    alone tell which of them belong together. Nothing comes of it where links join GPUs.
+    alone tell which of them belong together. Forests know those of single switches, and nothing
+    comes of it where links join GPUs.
     """
-    if instance.grid is not None or np.diff(instance.routes.link_start).min(initial=2) < 2:
+    links = np.diff(instance.routes.link_start)
+    if instance.grid is not None or links.min(initial=2) < 2 or links.max(initial=0) == 2:
         return
     tasks = tasks_of_plan(instance, plan)
     found = Ports.at_ends(tasks, instance.num_resources)

@@ -59,12 +59,13 @@ def construct(instance: Instance, goal: Goal) -> Iterator[Plan]:
     # Of several tenants' plans that end together one may serve the important tenant sooner.
     tied = len(instance.problem.demand.tenants) > 1
     serving = [c for c in CONSTRUCTIONS if c.serves(instance)]
-    serving.sort(key=lambda construction: goal.latest(construction.name))
+    serving.sort(key=lambda each: (goal.next_finish(each.name), goal.latest(each.name)))
     for place, construction in enumerate(serving):
         name, num_chunks = construction.name, instance.problem.num_chunks
         left, estimate = goal.allowance - goal.spent, construction.work(instance)
         work = goal.run_work(name, num_chunks, estimate)
         share = max(left // (len(serving) - place), 2 * estimate, work)
+        share = max(work, min(share, goal.most - goal.spent))
         part = replace(goal, allowance=share, spent=0, known=promised)
         # What more chunks promise says nothing about more runs with these.
         is_worth = (

@@ -80,6 +80,13 @@ class Goal:
         known = self.finishes.get(name)
         return known[-1] if known else NEVER
 
+    def next_finish(self, name: str) -> int:
+        """What a construction makes with twice the chunks if these gain half as much as before."""
+        known = self.finishes.get(name, [])
+        if len(known) < 2 or max(known[-2:]) == NEVER:
+            return self.latest(name)
+        return max(self.target, known[-1] - max(0, known[-2] - known[-1]) // 2)
+
     def is_worth_again(self, name: str, finish: int, work: int) -> bool:
         """Whether a construction is worth so much work: the less, the later it would end at best.
 

@@ -12,6 +12,7 @@ from teccl.construct.exchanged import (
     is_staged,
 )
 from teccl.construct.params import CHUNK_TOLERANCE
+from teccl.problem import Problem
 from teccl.synthesis.features import Features
 from teccl.synthesis.portfolio import run_portfolio
 from teccl.synthesis.search import Search
@@ -40,8 +41,8 @@ class Unicasts:
         problem = features.request.problem(1)
         if adds_for_several(problem):
             return "several want a sum"
-        if all(len(nodes) == 1 for nodes in problem.chunks.sets):
-            return "it is an exchange already"
+        if self._is_promising and _is_exchange(problem):
+            return "it is an exchange already, which others solve first"
         if len(problem.chunks.sizes) > 1:
             return "blocks of several sizes are served by exchanges of their own"
         return None if is_staged(problem) else "no way leads through several switches alone"
@@ -68,9 +69,15 @@ class Unicasts:
     def _is_in_turn(self, search: Search, target: int) -> bool:
         """Whether an exchange that takes at least so long is to be solved now."""
         could_meet = not search.target or target <= search.target * (1 + 1 / CHUNK_TOLERANCE)
+        could_meet &= not _is_exchange(search.request.problem(1))
         if self._is_promising or could_meet:
             return self._is_promising and could_meet
         return not search.incumbents or target < search.incumbents.fastest
+
+
+def _is_exchange(problem: Problem) -> bool:
+    """Whether chunks go from one GPU to one; all that an exchange does then is forbid relays."""
+    return all(len(nodes) == 1 for nodes in problem.chunks.sets)
 
 
 def _side(search: Search, exchange: Exchanged) -> Search:
