@@ -8,7 +8,7 @@ onto an equal one.
 from teccl.errors import TopologyError
 from teccl.orbit.colours import largest_order, refined
 from teccl.orbit.fabric import Fabric
-from teccl.orbit.folding import fold, is_joined, is_plain
+from teccl.orbit.folding import MAX_LISTED, fold, is_joined, is_plain
 from teccl.orbit.layout import layouts
 from teccl.topology import Topology
 
@@ -52,6 +52,11 @@ def find_fabric(topology: Topology, known: Fabric | None = None) -> Fabric:
         raise TopologyError(
             f"{topology.name}: no shift of ranks maps the topology onto itself and moves every "
             "gpu, nor is another symmetry found; plan it without orbits"
+        )
+    if best is not known and best.num_gpus * len(best.gpu_orbits) > MAX_LISTED:
+        raise TopologyError(
+            f"{topology.name}: the largest symmetry found has {best.group.order} elements, too few "
+            f"for {best.num_gpus} gpus; plan it without orbits"
         )
     return best
 

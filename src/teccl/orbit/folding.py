@@ -17,7 +17,7 @@ import numpy as np
 from teccl._arrays import IntArray, new_run
 from teccl.orbit.fabric import MAX_ORBITS, Fabric, LinkOrbit, NodeOrbit
 from teccl.orbit.lattice import Lattice, Moduli
-from teccl.orbit.layout import Layout, connected, levels
+from teccl.orbit.layout import Layout, connected, levels, renumbered
 from teccl.orbit.naming import find_name
 from teccl.topology import Link, Topology
 
@@ -102,7 +102,7 @@ def _blocks(topology: Topology, order: Layout) -> Iterator[IntArray]:
     src, dst, level = topology.link_src, topology.link_dst, levels(topology)
     for height in np.unique(level).tolist():
         low = (level[src] <= height) & (level[dst] <= height)
-        yield connected(topology.num_nodes, src[low], dst[low])[order.gpus]
+        yield renumbered(connected(topology.num_nodes, src[low], dst[low])[order.gpus])
 
 
 def _keeps(block: IntArray, size: int, stride: int) -> bool:
@@ -155,9 +155,9 @@ def _match_switches(
 ) -> bool:
     """Find where the switches go, from GPUs outwards, by the images of what they are linked to.
 
-    Switches that are linked to the same nodes keep their order, which is that of `place`, unless all of these are switches
-    that stay in place: then they are rotated, as far as `size` such shifts bring them back. Whether
-    that was right is seen when all links are compared.
+    Switches that are linked to the same nodes keep their order, which is that of `place`, unless
+    all of these are switches that stay in place: then they are rotated, as far as `size` such
+    shifts bring them back. Whether that was right is seen when all links are compared.
     """
     src, dst, kind = ends
     way = np.repeat([0, 1], len(src))

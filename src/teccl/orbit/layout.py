@@ -143,7 +143,7 @@ def levels(topology: Topology) -> IntArray:
 
 def _components(topology: Topology, src: IntArray, dst: IntArray) -> IntArray:
     """By rank, the part that some links join."""
-    return _renumbered(connected(topology.num_nodes, src, dst)[topology.gpus])
+    return renumbered(connected(topology.num_nodes, src, dst)[topology.gpus])
 
 
 def connected(count: int, src: IntArray, dst: IntArray) -> IntArray:
@@ -156,7 +156,7 @@ def connected(count: int, src: IntArray, dst: IntArray) -> IntArray:
     return labels
 
 
-def _renumbered(parts: IntArray) -> IntArray:
+def renumbered(parts: IntArray) -> IntArray:
     """Number parts in the order in which they first occur."""
     _, first, inverse = np.unique(parts, return_index=True, return_inverse=True)
     place = np.empty(len(first), dtype=np.int64)
@@ -168,15 +168,15 @@ def _joined(parts: IntArray, other: IntArray) -> IntArray:
     """The finest parts of which those of both are subsets."""
     count = int(parts.max()) + 1
     labels = connected(count + int(other.max()) + 1, parts, other + count)
-    return _renumbered(labels[parts])
+    return renumbered(labels[parts])
 
 
 def _met(every: list[IntArray]) -> IntArray:
     """What several partitions have in common."""
     whole = every[0]
     for parts in every[1:]:
-        whole = _renumbered(whole * (int(parts.max()) + 1) + parts)
-    return _renumbered(whole)
+        whole = renumbered(whole * (int(parts.max()) + 1) + parts)
+    return renumbered(whole)
 
 
 def _is_finer(parts: IntArray, other: IntArray) -> bool:
