@@ -35,8 +35,8 @@ def fold(topology: Topology, layout: Layout | None = None) -> Fabric | None:
     Parameters
     ----------
     layout
-        The order in which nodes are shifted, in place of that of the topology; the fabric then
-        lists ranks and names.
+        The order in which nodes are shifted, in place of that of the topology; the fabric lists
+        ranks that are in another order, and names that follow no pattern.
     """
     if not is_plain(topology):
         return None
@@ -47,7 +47,7 @@ def fold(topology: Topology, layout: Layout | None = None) -> Fabric | None:
         moduli = tuple(size for size, _ in shape)
         orbits = _orbits(topology, order, moduli, [move for move in moves if move is not None])
         fabric = None if orbits is None else _assembled(topology, order, moduli, orbits)
-        if fabric is not None and orbits is not None and layout is not None:
+        if fabric is not None and orbits is not None:
             fabric = _listing(topology, fabric, order, orbits)
         if fabric is not None and is_joined(fabric):
             return fabric
@@ -264,10 +264,16 @@ def _numbered(topology: Topology, order: Layout, orbits: list[IntArray]) -> IntA
 
 
 def _listing(topology: Topology, fabric: Fabric, order: Layout, orbits: list[IntArray]) -> Fabric:
-    """Return the fabric with the ranks and names that its nodes have in the topology."""
-    names = [topology.nodes[i].name for i in _numbered(topology, order, orbits).tolist()]
-    ranks = np.searchsorted(topology.gpus, order.gpus)
-    return replace(fabric, ranks=tuple(ranks.tolist()), names=tuple(names))
+    """Return the fabric with what its orbits do not say: ranks, and names of nodes."""
+    numbers = _numbered(topology, order, orbits).tolist()
+    names = tuple(topology.nodes[i].name for i in numbers)
+    is_said = all(fabric.node_name(i) == name for i, name in enumerate(names))
+    ranks = tuple(np.searchsorted(topology.gpus, order.gpus).tolist())
+    return replace(
+        fabric,
+        ranks=() if ranks == tuple(range(len(ranks))) else ranks,
+        names=() if is_said else names,
+    )
 
 
 def _is_same(topology: Topology, fabric: Fabric, node: IntArray) -> bool:

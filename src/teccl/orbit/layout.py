@@ -11,12 +11,12 @@ Nothing here is proven: whether shifts are symmetries is seen when links are com
 
 import itertools
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from teccl._arrays import IntArray
+from teccl._arrays import BoolArray, IntArray
 from teccl.orbit.lattice import Lattice
 from teccl.orbit.steps import Graph, coordinates
 from teccl.topology import Topology
@@ -59,8 +59,10 @@ def layouts(topology: Topology, colour: IntArray) -> Iterator[Layout]:
 
 
 def _switch_places(topology: Topology, colour: IntArray) -> IntArray:
-    """Number nodes by colour and by what those of their level and above join, so that the first
-    switch of each pod is linked to the same switches above, and so on."""
+    """Number nodes by colour and by what those of their level and above join.
+
+    So the first switch of each pod is linked to the same switches above, and so on.
+    """
     src, dst, level = topology.link_src, topology.link_dst, levels(topology)
     keys = [np.arange(topology.num_nodes), colour]
     for height in np.unique(level)[::-1].tolist():
@@ -112,9 +114,18 @@ def _joined_by_colour(topology: Topology, colour: IntArray) -> Iterator[IntArray
         for name in range(min(names.max() + 1, _PARTITIONS)):
             chosen = np.flatnonzero(is_direct)[names == name]
             yield _components(topology, src[chosen], dst[chosen])
-    for each in np.unique(colour[topology.is_switch])[:_PARTITIONS].tolist():
+    for inside in _whole(topology, _below(topology, colour, level)):
+        chosen = np.flatnonzero(inside[src] & inside[dst] & ~is_direct)
+        yield _components(topology, src[chosen], dst[chosen])
+
+
+def _below(topology: Topology, colour: IntArray, level: IntArray) -> Iterator[BoolArray]:
+    """Yield the switches of each colour, lower ones first, with all nodes below them."""
+    src, dst = topology.link_src, topology.link_dst
+    is_switch = topology.is_switch
+    pairs = np.unique(np.stack([level[is_switch], colour[is_switch]]), axis=1)
+    for each in pairs[1, :_PARTITIONS].tolist():
         inside = colour == each
-        # What is below, level by level.
         while True:
             down = (inside[src] & (level[dst] < level[src])) | (
                 inside[dst] & (level[src] < level[dst])
@@ -124,8 +135,24 @@ def _joined_by_colour(topology: Topology, colour: IntArray) -> Iterator[IntArray
             if np.array_equal(below, inside):
                 break
             inside = below
-        chosen = np.flatnonzero(inside[src] & inside[dst] & ~is_direct)
-        yield _components(topology, src[chosen], dst[chosen])
+        yield inside
+
+
+def _whole(topology: Topology, every: Iterable[BoolArray]) -> Iterator[BoolArray]:
+    """Yield sets of nodes with all GPUs, of several that have different ones where need be.
+
+    Chassis of two kinds have switches of two colours, which part the GPUs together.
+    """
+    partial: list[BoolArray] = []
+    for inside in every:
+        gpus = inside[topology.gpus]
+        fits = [x for x in partial if not (x[topology.gpus] & gpus).any()]
+        both = inside | fits[0] if fits else inside
+        partial = [x for x in partial if not fits or x is not fits[0]]
+        if both[topology.gpus].all():
+            yield both
+        else:
+            partial.append(both)
 
 
 def levels(topology: Topology) -> IntArray:

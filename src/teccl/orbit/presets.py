@@ -3,7 +3,6 @@
 from fractions import Fraction
 from pathlib import Path
 
-from teccl.errors import TopologyError
 from teccl.orbit.fabric import Fabric, LinkOrbit, NodeOrbit
 from teccl.orbit.fabric_files import is_fabric_file, load_fabric
 from teccl.orbit.finding import find_fabric
