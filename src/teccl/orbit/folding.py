@@ -7,6 +7,7 @@ that links between switches move, too. What results is compared with the topolog
 that a wrong guess on the way can lose a fabric but never give a wrong one.
 """
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,7 +16,7 @@ from fractions import Fraction
 import numpy as np
 
 from teccl._arrays import IntArray, new_run
-from teccl.orbit.fabric import MAX_ORBITS, Fabric, LinkOrbit, NodeOrbit
+from teccl.orbit.fabric import MAX_AXES, MAX_ORBITS, Fabric, LinkOrbit, NodeOrbit
 from teccl.orbit.lattice import Lattice, Moduli
 from teccl.orbit.layout import Layout, connected, levels, renumbered
 from teccl.orbit.naming import find_name
@@ -69,7 +70,7 @@ def is_plain(topology: Topology) -> bool:
 def _shapes(topology: Topology, order: Layout) -> Iterator[list[tuple[int, int]]]:
     """Yield sizes and strides of the axes of groups, outermost first, larger groups first.
 
-    Of equally large ones those with the fewest axes. What no shift serves is left to the fastest
+    Of equally large ones those with the fewest axes, but first the axes of a layout. What no shift serves is left to the fastest
     running places of a rank.
     """
     count = topology.num_gpus
@@ -84,13 +85,18 @@ def _shapes(topology: Topology, order: Layout) -> Iterator[list[tuple[int, int]]
             )
         return works[size, stride]
 
-    for elements in sorted(_divisors(count), reverse=True):
-        for axes in range(1, _AXES + 1):
-            for sizes in _factorings(elements, axes):
-                strides = [count // math.prod(sizes[: i + 1]) for i in range(axes)]
-                shape = list(zip(sizes, strides, strict=True))
-                if all(serves(*axis) for axis in shape):
-                    yield shape
+    every = (
+        sizes
+        for elements in sorted(_divisors(count), reverse=True)
+        for axes in range(1, _AXES + 1)
+        for sizes in _factorings(elements, axes)
+    )
+    known = [order.sizes] if order.sizes and count % math.prod(order.sizes) == 0 else []
+    for sizes in itertools.chain(known, every):
+        strides = [count // math.prod(sizes[: i + 1]) for i in range(len(sizes))]
+        shape = list(zip(sizes, strides, strict=True))
+        if len(shape) <= MAX_AXES and all(serves(*axis) for axis in shape):
+            yield shape
 
 
 def _blocks(topology: Topology, order: Layout) -> Iterator[IntArray]:

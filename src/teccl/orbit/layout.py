@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from teccl._arrays import BoolArray, IntArray
-from teccl.orbit.lattice import Lattice
+from teccl.orbit.lattice import Lattice, Moduli
 from teccl.orbit.steps import Graph, coordinates
 from teccl.topology import Topology
 
@@ -36,10 +36,13 @@ class Layout(NamedTuple):
         GPUs in the order in which they are shifted.
     place
         By node, what switches that are linked alike are ordered by.
+    sizes
+        Of the axes that the layout has, outermost first; empty where none are known.
     """
 
     gpus: IntArray
     place: IntArray
+    sizes: Moduli = ()
 
     @staticmethod
     def of(topology: Topology) -> "Layout":
@@ -55,7 +58,8 @@ def layouts(topology: Topology, colour: IntArray) -> Iterator[Layout]:
     rest = [left for _, left in axes if left.max() > 0]
     for chosen in itertools.islice(itertools.permutations(turning), _ORDERS):
         keys = [*chosen, *rest, np.arange(topology.num_gpus)]
-        yield Layout(topology.gpus[np.lexsort(keys[::-1])], place)
+        sizes = tuple(int(turn.max()) + 1 for turn in chosen)
+        yield Layout(topology.gpus[np.lexsort(keys[::-1])], place, sizes)
 
 
 def _switch_places(topology: Topology, colour: IntArray) -> IntArray:
@@ -223,7 +227,7 @@ def _numbers(
     walks = [_walk(around, each, kind) for each in members if around]
     shapes = {None if walk is None else walk[0].moduli for walk in walks}
     if None in shapes or len(shapes) != 1:
-        yield _counted(members, kind)[:, parts]
+        yield tuple(_counted(members, kind)[:, parts])
         return
     table = np.zeros((len(next(iter(shapes)) or ()) + 1, len(own)), dtype=np.int64)
     for each, walk in zip(members, walks, strict=True):
