@@ -70,8 +70,8 @@ def is_plain(topology: Topology) -> bool:
 def _shapes(topology: Topology, order: Layout) -> Iterator[list[tuple[int, int]]]:
     """Yield sizes and strides of the axes of groups, outermost first, larger groups first.
 
-    Of equally large ones those with the fewest axes, but first the axes of a layout. What no shift serves is left to the fastest
-    running places of a rank.
+    Of equally large ones those with the fewest axes, but first the axes of a layout. What no shift
+    serves is left to the fastest running places of a rank.
     """
     count = topology.num_gpus
     works: dict[tuple[int, int], bool] = {}
