@@ -1,7 +1,7 @@
 """Orbits of up to a quarter of a million GPUs: whole commands, their time, memory and files.
 
-Run ``python benchmarks/orbit.py [tori|clusters|tiers|rails|groups|growth|faults] ...``; without
-names, all.
+Run ``python benchmarks/orbit.py [tori|clusters|tiers|rails|groups|growth|found|faults] ...``;
+without names, all.
 Every row is the command ``teccl solve ... -o FILE`` in a process of its own, followed by ``teccl
 verify FILE``; one of `faults` compares ``--from`` a plan of the whole fabric with planning anew.
 """
@@ -12,11 +12,14 @@ import random
 import subprocess
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 from _table import print_table, run_tables
+
+from teccl.topology import Topology
 
 HEADER = (
     *(f"{'topology':>26}", f"{'collective':>13}", f"{'GPUs':>7}", "chunks", "status", "gap %"),
@@ -41,6 +44,11 @@ RAILS = ({"pods": 8, "units": 8, "chassis": 32}, {"pods": 8, "units": 32, "chass
 COLLECTIVES = ("allgather", "reducescatter", "allreduce", "alltoall")
 FAULTS = (
     *(f"{'collective':>13}", "faults", "seed", "patch s", "anew s", "ratio", "patch %", "anew %"),
+)
+# Saved as files, with nodes and links in any order and other names.
+FOUND = (
+    *("dgx-h100:chassis=2048", "torus:dims=128x128", "fat-tree:k=40"),
+    "two-tier:leaves=512,gpus=32,spines=16,oversubscription=2",
 )
 GROWTH = ("64x64", "128x128", "256x256")
 
@@ -164,6 +172,32 @@ def growth() -> None:
     print_table("growth by factors of four", HEADER, rows)
 
 
+def shuffled(topology: Topology, seed: int = 0) -> Topology:
+    """Return the same network with nodes and links in another order and with other names."""
+    rng = random.Random(seed)  # noqa: S311, an order for a benchmark
+    order = rng.sample(range(topology.num_nodes), topology.num_nodes)
+    place = {node: i for i, node in enumerate(order)}
+    nodes = [replace(topology.nodes[n], name=f"n{i}", group=None) for i, n in enumerate(order)]
+    links = [replace(x, src=place[x.src], dst=place[x.dst]) for x in topology.links]
+    rng.shuffle(links)
+    return replace(topology, nodes=tuple(nodes), links=tuple(links))
+
+
+def found() -> None:
+    """Files whose symmetry is found from their links; the time has reading them in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        files = []
+        for spec in FOUND:
+            files.append(str(Path(folder) / f"{spec.split(':')[0]}.json"))
+            shuffled(Topology.parse(spec)).save(files[-1])
+        rows = (
+            (Path(file).name, *row(file, each, "--chunks", "1")[1:])
+            for file in files
+            for each in ("allgather", "alltoall")
+        )
+        print_table("shuffled files, 1 GB; the gap is to the bound for these chunks", HEADER, rows)
+
+
 if __name__ == "__main__":
     run_tables(
         {
@@ -173,6 +207,7 @@ if __name__ == "__main__":
             "rails": rails,
             "groups": groups,
             "growth": growth,
+            "found": found,
             "faults": faults,
         },
         __doc__ or "",

@@ -1,12 +1,15 @@
 """Orbits on the command line: planned where asked or where sends are too many to list."""
 
 import json
+import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
 from tests.cli.helpers import run
 
+from teccl import Topology
 from teccl.cli import orbits
 from teccl.orbit import parse_fabric
 from teccl.orbit.fabric_files import save_fabric
@@ -31,6 +34,32 @@ def test_orbits_are_solved_judged_replayed_and_exported(tmp_path, monkeypatch):
     assert done.code == 0
     program = json.loads((tmp_path / "rank5.json").read_text())
     assert len([s for s in program["steps"] if s["action"] == "copy"]) == 15
+
+
+def test_the_symmetry_of_a_file_is_found(tmp_path, monkeypatch):
+    """GPUs listed in another order and with other names are planned as orbits, or refused."""
+    monkeypatch.chdir(tmp_path)
+    topology = Topology.parse("dgx-h100:chassis=2")
+    order = random.Random(0).sample(range(topology.num_nodes), topology.num_nodes)
+    place = {node: i for i, node in enumerate(order)}
+    nodes = tuple(replace(topology.nodes[n], name=f"n{i}") for i, n in enumerate(order))
+    links = tuple(replace(x, src=place[x.src], dst=place[x.dst]) for x in topology.links)
+    replace(topology, nodes=nodes, links=links).save("cluster.yaml")
+    request = ("solve", "cluster.yaml", "allgather", "--size", "1MB", "--chunks", "2", "--orbit")
+    made = run(*request, "-o", "orbit.json")
+    assert made.code == 0
+    assert "group 2 x 8" in made.out
+    document = json.loads((tmp_path / "orbit.json").read_text())
+    schema = json.loads((SCHEMA.parent / "orbit.schema.json").read_text())
+    assert list(Draft202012Validator(schema).iter_errors(document)) == []
+    assert sorted(document["fabric"]["ranks"]) == list(range(16))
+    assert run("verify", "orbit.json", "--quiet").code == 0
+    assert run("export", "orbit.json", "--rank", "5", "-o", "rank5.json").code == 0
+    slow = replace(links[0], bandwidth=links[0].bandwidth / 2)
+    replace(topology, nodes=nodes, links=(slow, *links[1:])).save("cluster.yaml")
+    refused = run(*request)
+    assert refused.code != 0
+    assert "no symmetry moves every gpu" in refused.err
 
 
 def test_plans_are_patched_around_damage(tmp_path, monkeypatch):

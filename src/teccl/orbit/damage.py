@@ -131,5 +131,5 @@ def _node(fabric: Fabric, names: Mapping[str, int], text: str) -> int | None:
     if text == "*":
         return -1
     if text not in names and text.isascii() and text.isdigit() and len(text) < 10:
-        return int(text) if int(text) < fabric.num_gpus else None
+        return fabric.gpu_of(int(text)) if int(text) < fabric.num_gpus else None
     return names.get(text)

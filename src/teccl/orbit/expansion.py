@@ -21,8 +21,9 @@ from teccl.topology import Link, Node, Topology
 
 
 def expanded_topology(fabric: Fabric) -> Topology:
-    """List every node and link; nodes and links keep their numbers."""
-    nodes = [_node(fabric, number) for number in range(fabric.num_nodes)]
+    """List every node and link; links and switches keep their numbers, GPUs have their ranks'."""
+    place = np.append(fabric.rank_of, np.arange(fabric.num_gpus, fabric.num_nodes))
+    nodes = [_node(fabric, number) for number in np.argsort(place).tolist()]
     links = []
     for orbit, link in enumerate(fabric.links):
         lattice = fabric.link_lattices[orbit]
@@ -38,7 +39,7 @@ def expanded_topology(fabric: Fabric) -> Topology:
                 overhead=link.overhead,
                 shares=names,
             )
-            for a, b, names in zip(src.tolist(), dst.tolist(), shares, strict=True)
+            for a, b, names in zip(place[src].tolist(), place[dst].tolist(), shares, strict=True)
         ]
     shared = {
         fill_name(each.name, each.moduli, place): each.bandwidth
@@ -53,7 +54,7 @@ def _node(fabric: Fabric, number: int) -> Node:
     entry = fabric.nodes[orbit]
     group = entry.group
     return Node(
-        name=fill_name(entry.name, entry.moduli, place),
+        name=fabric.node_name(number),
         kind=entry.kind,
         group=None if group is None else fill_name(group, entry.moduli, place),
     )
@@ -133,14 +134,15 @@ def _listed(schedule: OrbitSchedule, rows: IntArray, element: IntArray) -> SendA
 def _chunks(problem: FabricProblem, chunk: IntArray, element: IntArray) -> IntArray:
     """Numbers, among all chunks of a listed problem, of images of first chunks."""
     fabric = problem.fabric
-    owner = fabric.moved_nodes(problem.owner(chunk), element)
+    owner = fabric.rank_of[fabric.moved_nodes(problem.owner(chunk), element)]
     # Blocks are listed group by group, and by rank inside.
     label, size = problem.labels, problem.group_size
     place = np.empty(fabric.num_gpus, dtype=np.int64)
     place[np.argsort(label, kind="stable")] = np.arange(fabric.num_gpus)
     block = place[owner]
     if problem.collective is Collective.ALLTOALL:
-        target = place[fabric.moved_nodes(problem.target(chunk), element)] % size
+        target = fabric.rank_of[fabric.moved_nodes(problem.target(chunk), element)]
+        target = place[target] % size
         # Nothing goes from a rank to itself, which leaves out one target of each.
         block = block * (size - 1) + target - (target > block % size)
     return block * problem.num_chunks + chunk % problem.num_chunks

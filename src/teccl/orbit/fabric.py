@@ -107,6 +107,11 @@ class Fabric:
         Orders of the cyclic groups.
     nodes, links, shared
         One entry for each orbit.
+    ranks
+        Where the fabric was found in a topology whose ranks are in another order: the rank there
+        of each GPU. Empty where it is the GPU's number.
+    names
+        Names of all nodes by number, where they are not those that orbits give; empty otherwise.
 
     Examples
     --------
@@ -122,6 +127,8 @@ class Fabric:
     nodes: tuple[NodeOrbit, ...]
     links: tuple[LinkOrbit, ...]
     shared: tuple[CapacityOrbit, ...] = field(default=())
+    ranks: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         _check_shape(self)
@@ -148,6 +155,7 @@ class Fabric:
             raise TopologyError(f"{self.name}: switches only; give at least one gpu")
         if self.num_gpus < 2:
             raise TopologyError(f"{self.name}: a single gpu; give at least two")
+        _check_listing(self)
 
     def __repr__(self) -> str:
         group = "x".join(f"Z{size}" for size in self.moduli)
@@ -235,8 +243,19 @@ class Fabric:
 
     def node_name(self, node: int) -> str:
         """Name of a node."""
+        if self.names and 0 <= node < self.num_nodes:
+            return self.names[node]
         orbit, place = self.locate(node)
         return fill_name(self.nodes[orbit].name, self.nodes[orbit].moduli, place)
+
+    @cached_property
+    def rank_of(self) -> IntArray:
+        """Rank of each GPU in the topology, by its number."""
+        return ints(list(self.ranks)) if self.ranks else np.arange(self.num_gpus)
+
+    def gpu_of(self, rank: int) -> int:
+        """Number of the GPU with a rank of the topology."""
+        return self.ranks.index(rank) if self.ranks else rank
 
     def link_orbit(self, links: IntArray) -> IntArray:
         """Orbit of each link."""
@@ -313,6 +332,23 @@ def _check_shape(fabric: Fabric) -> None:
     for what, count in (("node", len(fabric.nodes)), ("link", len(fabric.links))):
         if not 1 <= count <= MAX_ORBITS:
             raise TopologyError(f"{fabric.name}: {count} {what} orbits; give 1 to {MAX_ORBITS}")
+
+
+def _check_listing(fabric: Fabric) -> None:
+    """Refuse ranks and names that are not one for each GPU and node."""
+    ranks, names = fabric.ranks, fabric.names
+    if ranks and sorted(ranks) != list(range(fabric.num_gpus)):
+        raise TopologyError(
+            f"{fabric.name}: ranks are not 0 to {fabric.num_gpus - 1} in some order; give each once"
+        )
+    fits = len(names) == len(set(names)) == fabric.num_nodes and all(
+        1 <= len(name) <= MAX_NAME and name.isprintable() for name in names
+    )
+    if names and not fits:
+        raise TopologyError(
+            f"{fabric.name}: {len(names)} names for {fabric.num_nodes} nodes; give each node its "
+            f"own of 1 to {MAX_NAME} characters"
+        )
 
 
 def _check_moduli(fabric: Fabric, moduli: Moduli, what: str) -> None:

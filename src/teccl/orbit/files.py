@@ -38,6 +38,7 @@ _TOP_KEYS = (
     *("size", "num_chunks", "switch", "finish_ps", "bound", "sends"),
 )
 _FABRIC_KEYS = ("name", "group", "nodes", "links", "shared")
+_LISTING_KEYS = ("ranks", "names")
 _NODE_KEYS = ("name", "kind", "moduli", "group")
 _LINK_KEYS = ("src", "dst", "offset", "bandwidth", "alpha", "overhead", "shares")
 _CAPACITY_KEYS = ("name", "moduli", "bandwidth")
@@ -112,6 +113,7 @@ def _patch_to_dict(schedule: PatchedSchedule) -> dict[str, Any]:
 
 def fabric_to_dict(fabric: Fabric) -> dict[str, Any]:
     """Return a fabric as plain data."""
+    listing = {key: list(getattr(fabric, key)) for key in _LISTING_KEYS if getattr(fabric, key)}
     return {
         "name": fabric.name,
         "group": list(fabric.moduli),
@@ -139,6 +141,7 @@ def fabric_to_dict(fabric: Fabric) -> dict[str, Any]:
             }
             for each in fabric.shared
         ],
+        **listing,
     }
 
 
@@ -235,13 +238,19 @@ def _read_groups(value: Any, where: str) -> Groups:
 
 def fabric_from_dict(document: Any, *, where: str = "fabric") -> Fabric:
     """Build a fabric from plain data, refusing anything unknown."""
-    top = _mapping(document, where, _FABRIC_KEYS)
+    known = (*_FABRIC_KEYS, *_LISTING_KEYS)
+    top = files.expect_mapping(document, where, ScheduleError, known=known, required=_FABRIC_KEYS)
+    listing = {key: _entries(top, key, where) if key in top else [] for key in _LISTING_KEYS}
     return Fabric(
         name=files.expect_text(top["name"], f"{where}: name", ScheduleError),
         moduli=_moduli(top["group"], f"{where}: group"),
         nodes=tuple(_read_node(*entry) for entry in _entries(top, "nodes", where)),
         links=tuple(_read_link(*entry) for entry in _entries(top, "links", where)),
         shared=tuple(_read_capacity(*entry) for entry in _entries(top, "shared", where)),
+        ranks=tuple(
+            files.expect_int(*entry, ScheduleError, low=0, high=2**31) for entry in listing["ranks"]
+        ),
+        names=tuple(files.expect_text(*entry, ScheduleError) for entry in listing["names"]),
     )
 
 

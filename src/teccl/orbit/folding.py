@@ -7,15 +7,18 @@ that links between switches move, too. What results is compared with the topolog
 that a wrong guess on the way can lose a fabric but never give a wrong one.
 """
 
+import itertools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 
 from teccl._arrays import IntArray, new_run
-from teccl.orbit.fabric import MAX_ORBITS, Fabric, LinkOrbit, NodeOrbit
+from teccl.orbit.fabric import MAX_AXES, MAX_ORBITS, Fabric, LinkOrbit, NodeOrbit
 from teccl.orbit.lattice import Lattice, Moduli
+from teccl.orbit.layout import Layout, connected, levels, renumbered
 from teccl.orbit.naming import find_name
 from teccl.topology import Link, Topology
 
@@ -25,21 +28,29 @@ _AXES = 3
 MAX_LISTED = 2**21
 
 
-def fold(topology: Topology) -> Fabric | None:
+def fold(topology: Topology, layout: Layout | None = None) -> Fabric | None:
     """Return the topology as a fabric, None where no shift of ranks moves every GPU.
 
     Profiles, shared capacities and switches that reduce are not folded.
+
+    Parameters
+    ----------
+    layout
+        The order in which nodes are shifted, in place of that of the topology; the fabric lists
+        ranks that are in another order, and names that follow no pattern.
     """
-    has_more = topology.has_profiles or topology.shared
-    if has_more or any(node.reduce for node in topology.nodes):
+    if not is_plain(topology):
         return None
+    order = layout or Layout.of(topology)
     largest = None
-    for shape in _shapes(topology):
-        moves = [_extended(topology, *axis) for axis in shape]
+    for shape in _shapes(topology, order):
+        moves = [_extended(topology, order, *axis) for axis in shape]
         moduli = tuple(size for size, _ in shape)
-        orbits = _orbits(topology, moduli, [move for move in moves if move is not None])
-        fabric = None if orbits is None else _assembled(topology, moduli, orbits)
-        if fabric is not None and _is_joined(fabric):
+        orbits = _orbits(topology, order, moduli, [move for move in moves if move is not None])
+        fabric = None if orbits is None else _assembled(topology, order, moduli, orbits)
+        if fabric is not None and orbits is not None:
+            fabric = _listing(topology, fabric, order, orbits)
+        if fabric is not None and is_joined(fabric):
             return fabric
         largest = largest or fabric
         if topology.num_gpus**2 // math.prod(moduli) > MAX_LISTED:
@@ -47,56 +58,57 @@ def fold(topology: Topology) -> Fabric | None:
     return largest
 
 
-def _shapes(topology: Topology) -> Iterator[list[tuple[int, int]]]:
+def is_plain(topology: Topology) -> bool:
+    """Whether a topology has nothing that fabrics do not: neither profiles nor sums in switches.
+
+    Shared capacities are known to fabrics, but not folded.
+    """
+    has_more = topology.has_profiles or topology.shared
+    return not has_more and not any(node.reduce for node in topology.nodes)
+
+
+def _shapes(topology: Topology, order: Layout) -> Iterator[list[tuple[int, int]]]:
     """Yield sizes and strides of the axes of groups, outermost first, larger groups first.
 
-    Of equally large ones those with the fewest axes. What no shift serves is left to the fastest
-    running places of a rank.
+    Of equally large ones those with the fewest axes, but first the axes of a layout. What no shift
+    serves is left to the fastest running places of a rank.
     """
     count = topology.num_gpus
     works: dict[tuple[int, int], bool] = {}
-    blocks = list(_blocks(topology))
+    blocks = list(_blocks(topology, order))
 
     def serves(size: int, stride: int) -> bool:
         if (size, stride) not in works:
             works[size, stride] = (
                 all(_keeps(block, size, stride) for block in blocks)
-                and _extended(topology, size, stride) is not None
+                and _extended(topology, order, size, stride) is not None
             )
         return works[size, stride]
 
-    for order in sorted(_divisors(count), reverse=True):
-        for axes in range(1, _AXES + 1):
-            for sizes in _factorings(order, axes):
-                strides = [count // math.prod(sizes[: i + 1]) for i in range(axes)]
-                shape = list(zip(sizes, strides, strict=True))
-                if all(serves(*axis) for axis in shape):
-                    yield shape
+    every = (
+        sizes
+        for elements in sorted(_divisors(count), reverse=True)
+        for axes in range(1, _AXES + 1)
+        for sizes in _factorings(elements, axes)
+    )
+    known = [order.sizes] if order.sizes and count % math.prod(order.sizes) == 0 else []
+    for sizes in itertools.chain(known, every):
+        strides = [count // math.prod(sizes[: i + 1]) for i in range(len(sizes))]
+        shape = list(zip(sizes, strides, strict=True))
+        if len(shape) <= MAX_AXES and all(serves(*axis) for axis in shape):
+            yield shape
 
 
-def _blocks(topology: Topology) -> Iterator[IntArray]:
+def _blocks(topology: Topology, order: Layout) -> Iterator[IntArray]:
     """Yield by rank the part that switches of each level and below join, from the lowest on.
 
     The level of a switch is its distance from GPUs, so that whatever maps the topology onto itself
     maps parts onto parts. Links among GPUs come first.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    src, dst, count = topology.link_src, topology.link_dst, topology.num_nodes
-    level = np.where(topology.is_switch, count, 0)
-    while True:
-        lower = level.copy()
-        np.minimum.at(lower, dst, level[src] + 1)
-        np.minimum.at(lower, src, level[dst] + 1)
-        if np.array_equal(lower, level):
-            break
-        level = lower
+    src, dst, level = topology.link_src, topology.link_dst, levels(topology)
     for height in np.unique(level).tolist():
         low = (level[src] <= height) & (level[dst] <= height)
-        ends = src[low], dst[low]
-        graph = coo_array((np.ones(len(ends[0])), ends), shape=(count, count))
-        yield connected_components(graph, directed=False)[1][topology.gpus].astype(np.int64)
+        yield renumbered(connected(topology.num_nodes, src[low], dst[low])[order.gpus])
 
 
 def _keeps(block: IntArray, size: int, stride: int) -> bool:
@@ -106,17 +118,12 @@ def _keeps(block: IntArray, size: int, stride: int) -> bool:
     return pairs == len(np.unique(block))
 
 
-def _is_joined(fabric: Fabric) -> bool:
+def is_joined(fabric: Fabric) -> bool:
     """Whether links that no element of the group leaves in place join all GPUs."""
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
     free = [i for i, x in enumerate(fabric.link_lattices) if x.order == fabric.group.order]
     ends = [fabric.link_ends(fabric.links_of(i)) for i in free]
     src, dst = (np.concatenate([np.arange(0), *(both[i] for both in ends)]) for i in (0, 1))
-    count = fabric.num_nodes
-    graph = coo_array((np.ones(len(src)), (src, dst)), shape=(count, count))
-    labels = connected_components(graph, directed=False)[1][: fabric.num_gpus]
+    labels = connected(fabric.num_nodes, src, dst)[: fabric.num_gpus]
     return bool((labels == labels[0]).all())
 
 
@@ -135,26 +142,28 @@ def _factorings(count: int, axes: int) -> Iterator[tuple[int, ...]]:
                 yield (first, *rest)
 
 
-def _extended(topology: Topology, size: int, stride: int) -> IntArray | None:
+def _extended(topology: Topology, order: Layout, size: int, stride: int) -> IntArray | None:
     """Where a shift of ranks along one axis takes every node; None if it is no automorphism."""
     ranks = np.arange(topology.num_gpus).reshape(-1, size, stride)
     nodes = np.full(topology.num_nodes, -1)
-    nodes[topology.gpus] = topology.gpus[np.roll(ranks, -1, axis=1).ravel()]
+    nodes[order.gpus] = order.gpus[np.roll(ranks, -1, axis=1).ravel()]
     kinds = topology.link_kind
     ends = np.stack([topology.link_src, topology.link_dst, kinds])
-    if topology.num_switches and not _match_switches(topology, ends, nodes, size):
+    if topology.num_switches and not _match_switches(topology, order.place, ends, nodes, size):
         return None
     image = np.stack([nodes[ends[0]], nodes[ends[1]], kinds])
     same = np.array_equal(ends[:, np.lexsort(ends)], image[:, np.lexsort(image)])
     return nodes if same else None
 
 
-def _match_switches(topology: Topology, ends: IntArray, nodes: IntArray, size: int) -> bool:
+def _match_switches(
+    topology: Topology, place: IntArray, ends: IntArray, nodes: IntArray, size: int
+) -> bool:
     """Find where the switches go, from GPUs outwards, by the images of what they are linked to.
 
-    Switches that are linked to the same nodes keep their order, unless all of these are switches
-    that stay in place: then they are rotated, as far as `size` such shifts bring them back. Whether
-    that was right is seen when all links are compared.
+    Switches that are linked to the same nodes keep their order, which is that of `place`, unless
+    all of these are switches that stay in place: then they are rotated, as far as `size` such
+    shifts bring them back. Whether that was right is seen when all links are compared.
     """
     src, dst, kind = ends
     way = np.repeat([0, 1], len(src))
@@ -175,8 +184,9 @@ def _match_switches(topology: Topology, ends: IntArray, nodes: IntArray, size: i
                 here.setdefault(text, []).append(node)
         if not here or any(len(there.get(text, ())) < len(alike) for text, alike in here.items()):
             return False
-        for text, alike in here.items():
-            images = there[text][: len(alike)]
+        for text, members in here.items():
+            alike = sorted(members, key=place.__getitem__)
+            images = sorted(there[text], key=place.__getitem__)[: len(alike)]
             if images == alike and not moved.intersection(alike):
                 step = len(alike) // math.gcd(len(alike), size)
                 images = images[step:] + images[:step]
@@ -194,12 +204,14 @@ def _signatures(around: IntArray, names: IntArray) -> Iterator[tuple[int, bytes]
         yield int(node[order[begin]]), rows.tobytes()
 
 
-def _orbits(topology: Topology, moduli: Moduli, moves: list[IntArray]) -> list[IntArray] | None:
+def _orbits(
+    topology: Topology, order: Layout, moduli: Moduli, moves: list[IntArray]
+) -> list[IntArray] | None:
     """Nodes of each orbit as an array with one axis for each of the group, GPUs first."""
     rest = topology.num_gpus // math.prod(moduli)
     if rest > MAX_ORBITS:
         return None
-    orbits = [topology.gpus[position::rest].reshape(moduli) for position in range(rest)]
+    orbits = [order.gpus[position::rest].reshape(moduli) for position in range(rest)]
     left = topology.is_switch.copy()
     while left.any():
         nodes = np.flatnonzero(left)[:1].reshape(())
@@ -216,7 +228,9 @@ def _orbits(topology: Topology, moduli: Moduli, moves: list[IntArray]) -> list[I
     return orbits
 
 
-def _assembled(topology: Topology, moduli: Moduli, orbits: list[IntArray]) -> Fabric | None:
+def _assembled(
+    topology: Topology, order: Layout, moduli: Moduli, orbits: list[IntArray]
+) -> Fabric | None:
     """Build the fabric with such orbits of nodes; None unless it has the topology's links."""
     orbit_of = np.empty(topology.num_nodes, dtype=np.int64)
     digits = np.empty((len(moduli), topology.num_nodes), dtype=np.int64)
@@ -246,16 +260,32 @@ def _assembled(topology: Topology, moduli: Moduli, orbits: list[IntArray]) -> Fa
     if len(links) > MAX_ORBITS or not links:
         return None
     fabric = Fabric(name=topology.name, moduli=moduli, nodes=tuple(names), links=tuple(links))
-    return fabric if _is_same(topology, fabric, orbits) else None
+    return fabric if _is_same(topology, fabric, _numbered(topology, order, orbits)) else None
 
 
-def _is_same(topology: Topology, fabric: Fabric, orbits: list[IntArray]) -> bool:
-    """Whether a fabric, every link listed, is the topology."""
+def _numbered(topology: Topology, order: Layout, orbits: list[IntArray]) -> IntArray:
+    """Nodes of the topology by their number in the fabric."""
+    switches = (nodes.ravel() for nodes in orbits if _is_switch(topology, nodes))
+    return np.concatenate([order.gpus, *switches])
+
+
+def _listing(topology: Topology, fabric: Fabric, order: Layout, orbits: list[IntArray]) -> Fabric:
+    """Return the fabric with what its orbits do not say: ranks, and names of nodes."""
+    numbers = _numbered(topology, order, orbits).tolist()
+    names = tuple(topology.nodes[i].name for i in numbers)
+    is_said = all(fabric.node_name(i) == name for i, name in enumerate(names))
+    ranks = tuple(np.searchsorted(topology.gpus, order.gpus).tolist())
+    return replace(
+        fabric,
+        ranks=() if ranks == tuple(range(len(ranks))) else ranks,
+        names=() if is_said else names,
+    )
+
+
+def _is_same(topology: Topology, fabric: Fabric, node: IntArray) -> bool:
+    """Whether a fabric, every link listed, is the topology; `node` has its nodes by number."""
     if fabric.num_links != topology.num_links:
         return False
-    node = np.concatenate(
-        [topology.gpus, *(nodes.ravel() for nodes in orbits if _is_switch(topology, nodes))]
-    )
     src, dst = fabric.link_ends(np.arange(fabric.num_links))
     number = {value: i for i, value in enumerate(topology.each_kind(_kind))}
     kinds = np.array([number[_kind(link)] for link in fabric.links])

@@ -76,6 +76,11 @@ class Groups:
             If the groups do not divide the ranks, or some shift mixes them up.
         """
         count = fabric.num_gpus
+        if fabric.ranks:
+            raise ProblemError(
+                f"{fabric.name}: its symmetry has the ranks in another order, which groups do not "
+                "know; plan them as tenants, without orbits"
+            )
         if count % (self.size * self.stride):
             raise ProblemError(
                 f"groups of {self.size} ranks, {self.stride} apart, do not divide the {count} of "

@@ -3,9 +3,9 @@
 from fractions import Fraction
 from pathlib import Path
 
-from teccl.errors import TopologyError
 from teccl.orbit.fabric import Fabric, LinkOrbit, NodeOrbit
 from teccl.orbit.fabric_files import is_fabric_file, load_fabric
+from teccl.orbit.finding import find_fabric
 from teccl.orbit.folding import fold
 from teccl.topology import Topology
 from teccl.topology.presets import OVERHEAD, read_spec
@@ -45,11 +45,9 @@ def parse_fabric(text: str | Path | Topology) -> Fabric:
         return load_fabric(text)
     topology = Topology.parse(text)
     fabric = fold(topology)
-    if fabric is None:
-        raise TopologyError(
-            f"{topology.name}: no shift of ranks maps the topology onto itself and moves every "
-            "gpu; plan it without orbits"
-        )
+    is_listed = isinstance(text, Topology) or is_file_name(str(text))
+    if fabric is None or (is_listed and len(fabric.gpu_orbits) > 1):
+        fabric = find_fabric(topology, fabric)
     return fabric
 
 

@@ -47,7 +47,7 @@ def rail_tree(
     Examples
     --------
     >>> rail_tree(pods=8, units=16, chassis=32)
-    Fabric('rail-tree', Z8xZ16xZ32xZ8, 32768 gpus, 9472 switches, 262144 links)
+    Fabric('rail-tree', Z8xZ16xZ32xZ8, 32768 gpus, 11264 switches, 262144 links)
     """
     counts = {"pods": pods, "units": units, "chassis": chassis, "gpus": gpus}
     for key, value in {**counts, "oversubscription": oversubscription}.items():

@@ -47,10 +47,11 @@ def rank_program(schedule: OrbitSchedule | PatchedSchedule, rank: int) -> Iterat
     fabric = schedule.fabric
     if not 0 <= rank < fabric.num_gpus:
         raise ScheduleError(f"rank {rank}: {fabric.name} has ranks 0 to {fabric.num_gpus - 1}")
+    gpu = fabric.gpu_of(rank)
     if isinstance(schedule, PatchedSchedule):
-        parts = [_of_images(schedule.base, rank, schedule), _of_added(schedule, rank)]
+        parts = [_of_images(schedule.base, gpu, schedule), _of_added(schedule, gpu)]
     else:
-        parts = [_of_images(schedule, rank)]
+        parts = [_of_images(schedule, gpu)]
     whole = _Messages(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     yield from _steps(schedule.problem, whole)
 
@@ -68,15 +69,16 @@ class _Messages(NamedTuple):
 
 def _steps(problem: FabricProblem, messages: _Messages) -> Iterator[Step]:
     """Yield messages in order."""
-    fabric = problem.fabric
-    owner = fabric.moved_nodes(problem.owner(messages.chunk), messages.element)
-    target = fabric.moved_nodes(problem.target(messages.chunk), messages.element)
+    fabric, rank_of = problem.fabric, problem.fabric.rank_of
+    owner = rank_of[fabric.moved_nodes(problem.owner(messages.chunk), messages.element)]
+    target = rank_of[fabric.moved_nodes(problem.target(messages.chunk), messages.element)]
+    peer = rank_of[messages.peer]
     to_all = problem.targets_per_owner == 1
     for i in np.lexsort((messages.is_sent, messages.time)).tolist():
         arrived = "reduce" if messages.is_reduce[i] else "copy"
         yield Step(
             action="send" if messages.is_sent[i] else arrived,
-            peer=int(messages.peer[i]),
+            peer=int(peer[i]),
             owner=int(owner[i]),
             target=None if to_all else int(target[i]),
             piece=int(messages.chunk[i]) % problem.num_chunks,
