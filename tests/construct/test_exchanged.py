@@ -15,6 +15,7 @@ from teccl.problem import Problem, SwitchMode
 from teccl.replay import simulate
 from teccl.synthesis.request import Request
 from teccl.synthesis.search import Search
+from teccl.synthesis.strategies.shifts import Shifts
 from teccl.synthesis.strategies.unicasts import Unicasts
 from teccl.topology import Topology
 from teccl.verification import verify
@@ -113,3 +114,34 @@ def test_sums_that_several_want_are_left_to_trees():
     search = Search(request=request, started=0.0)
     assert Unicasts(is_promising=True).refusal(search.features) is not None
     assert teccl.solve(DRAGONFLY, demand=request.demand, effort="quick").verified
+
+
+def searching(spec: str, collective: str, size: str) -> Search:
+    """A search that has not begun."""
+    demand = Demand.collective(collective, size=size)
+    return Search(request=Request(topology=Topology.parse(spec), demand=demand), started=0.0)
+
+
+@pytest.mark.parametrize("collective", ["alltoall", "allgather", "reducescatter"])
+def test_shifts_through_a_fat_tree_come_near_the_bound(collective: str) -> None:
+    """Rounds that move everybody alike keep all ports of a fat tree busy."""
+    search = searching("fat-tree:k=4", collective, "64MB")
+    request = search.request
+    search.bound = search.prove(request.problem(1), narrow=False)
+    assert Shifts().refusal(search.features) is None
+    for _ in Shifts().attempts(search):
+        pass
+    best = search.incumbents.best
+    assert best is not None
+    assert not verify(best.schedule)
+    assert best.finish_ps < 1.02 * search.target
+
+
+@pytest.mark.parametrize(
+    ("topology", "collective"),
+    [("dgx2:chassis=1", "alltoall"), ("fat-tree:k=4", "broadcast"), ("ring:gpus=4", "alltoall")],
+)
+def test_shifts_are_for_exchanges_of_all_through_stages(topology: str, collective: str) -> None:
+    """One switch, direct links and single roots have other strategies."""
+    search = searching(topology, collective, "1MB")
+    assert Shifts().refusal(search.features) is not None

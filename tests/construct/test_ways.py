@@ -8,10 +8,11 @@ import pytest
 from tests.construct.small import make_instance
 
 from teccl.construct import ways as ways_module
-from teccl.construct.ways import Way, ways_of
+from teccl.construct.ways import Way, ways_by_receiver, ways_of
 from teccl.demand import Demand
 from teccl.problem import Problem
 from teccl.topology import Topology
+from teccl.topology.topology_files import topology_from_dict
 
 
 def chain(*, bridge: bool) -> dict[str, Any]:
@@ -129,3 +130,30 @@ def test_alike_links_have_no_detours() -> None:
         topology=Topology.parse("fat-tree:k=4"), demand=Demand.collective("alltoall", size="1MB")
     )
     assert max(len(way) for way in ways_of(problem)) == 6
+
+
+def test_receivers_tell_ways_apart_in_a_fat_tree():
+    """When all GPUs send to others at equal distances, no two of their ways share a link."""
+    topology = Topology.parse("fat-tree:k=4")
+    problem = Problem(topology=topology, demand=Demand.collective("alltoall", size="1MB"))
+    ways = ways_by_receiver(problem)
+    assert ways is not None
+    ends = {(topology.link_src[way[0]], topology.link_dst[way[-1]]): way for way in ways}
+    gpus = topology.gpus.tolist()
+    assert sorted(ends) == [(a, b) for a in gpus for b in gpus if a != b]
+    for turn in range(4, 16, 2):
+        # Two GPUs below each leaf, two leaves in each pod: whole leaves move, and places in them.
+        links = [link for n in range(16) for link in ends[gpus[n], gpus[(n + turn) % 16]]]
+        assert len(links) == len(set(links))
+
+
+def test_ways_by_receiver_do_not_pass_through_gpus():
+    """Where only a GPU joins two switches there are none."""
+    nodes = [{"name": f"gpu{n}"} for n in range(3)]
+    nodes += [{"name": f"switch{n}", "kind": "switch"} for n in range(2)]
+    wires = [("gpu0", "switch0"), ("gpu1", "switch0"), ("gpu1", "switch1"), ("gpu2", "switch1")]
+    shape = {"bandwidth": "1GB/s", "alpha": 0, "bidirectional": True}
+    links = [{"src": src, "dst": dst, **shape} for src, dst in wires]
+    topology = topology_from_dict({"schema_version": 1, "nodes": nodes, "links": links})
+    problem = Problem(topology=topology, demand=Demand.collective("alltoall", size="1MB"))
+    assert ways_by_receiver(problem) is None

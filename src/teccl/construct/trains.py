@@ -63,7 +63,9 @@ def train_plans(
     are those that interlace, follow from the place of the sender, or can begin first.
     """
     best, work = NEVER, placing_work(instance)
-    for is_across, rotation in product(across, ("interlaced", "free", "onward")):
+    has_choice = any(len(ways) > 1 for ways in _shortest_routes(instance).values())
+    rotations = ("interlaced", "free", "onward") if has_choice else ("onward",)
+    for is_across, rotation in product(across, rotations):
         if not goal.is_worth(best, work):
             return
         if rotation == "interlaced":

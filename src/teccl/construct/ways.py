@@ -28,6 +28,49 @@ def ways_of(problem: Problem) -> list[Way]:
     return _possible(problem, direct + _Fabric(topology).passages(direct))
 
 
+def ways_by_receiver(problem: Problem) -> list[Way] | None:
+    """Return one of the shortest ways through switches for each two GPUs, told by the receiver.
+
+    Where several links lead nearer, the digits of the receiver's rank say which one is taken, the
+    last digit first (D-mod-K routing): in a fat tree those who send to different receivers then
+    have different links down, and up, too, if they turn to receivers at equal distances. None where
+    somebody cannot be reached so.
+    """
+    topology = problem.topology
+    dst, is_switch = topology.link_dst.tolist(), topology.is_switch.tolist()
+    leaving: list[list[int]] = [[] for _ in is_switch]
+    entering: list[list[int]] = [[] for _ in is_switch]
+    for link, (near, far) in enumerate(zip(topology.link_src.tolist(), dst, strict=True)):
+        leaving[near].append(link)
+        entering[far].append(near)
+    ways: list[Way] = []
+    gpus = topology.gpus.tolist()
+    for rank, goal in enumerate(gpus):
+        left, reached = {goal: 0}, [goal]
+        for node in reached:
+            if node == goal or is_switch[node]:
+                fresh = [near for near in entering[node] if near not in left]
+                left.update(dict.fromkeys(fresh, left[node] + 1))
+                reached += dict.fromkeys(fresh)
+        for source in gpus:
+            if source not in left:
+                return None
+            way, digits, node = list[int](), rank, source
+            while node != goal:
+                near = left[node] - 1
+                nearer = [
+                    link
+                    for link in leaving[node]
+                    if left.get(dst[link]) == near and (dst[link] == goal or is_switch[dst[link]])
+                ]
+                digits, digit = divmod(digits, len(nearer))
+                way.append(nearer[digit])
+                node = dst[way[-1]]
+            if way:
+                ways.append(tuple(way))
+    return _possible(problem, ways)
+
+
 def connect_all(topology: Topology, ways: Sequence[Way]) -> bool:
     """Whether ways lead from each GPU to each other one, but for those that have no link at all."""
     linked = np.isin(topology.gpus, topology.link_src) | np.isin(topology.gpus, topology.link_dst)

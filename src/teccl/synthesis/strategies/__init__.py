@@ -13,6 +13,7 @@ from teccl.synthesis.strategies.narrow_cuts import NarrowCuts
 from teccl.synthesis.strategies.periods import Periods
 from teccl.synthesis.strategies.polish import Polish
 from teccl.synthesis.strategies.restart import Restart
+from teccl.synthesis.strategies.shifts import Shifts
 from teccl.synthesis.strategies.staged import Staged
 from teccl.synthesis.strategies.unicasts import Unicasts
 
@@ -22,6 +23,7 @@ __all__ = ["CONSTRUCT", "PORTFOLIO"]
 CONSTRUCT: list[Strategy] = [
     Staged(is_promising=True),
     Exchange(),
+    Shifts(),
     Unicasts(is_promising=True),
     Forests(is_promising=True),
     ConstructionStrategy(),
@@ -38,6 +40,7 @@ PORTFOLIO: list[Strategy] = [
     Restart(),
     Staged(is_promising=True),
     Exchange(),
+    Shifts(),
     Unicasts(is_promising=True),
     Forests(is_promising=True),
     ConstructionStrategy(),
