@@ -10,7 +10,6 @@ from teccl.construct.instance import Instance
 from teccl.construct.jobs import justify_serially
 from teccl.construct.params import JUSTIFICATIONS
 from teccl.construct.plan import Plan, with_starts
-from teccl.construct.route_first import listing_work
 from teccl.construct.switch_rounds import Ports, justify_in_rounds
 from teccl.construct.tasks import finish_time, precedence, task_tails, tasks_of_plan
 from teccl.problem import Problem
@@ -41,13 +40,13 @@ class ForestTimes(NamedTuple):
         return ForestTimes(float(block / forest.rate * PICOSECONDS), float(longest))
 
 
-def schedule_work(problem: Problem, forest: Forest) -> int:
-    """Units of scheduling all pieces of a problem; in rounds there are no gaps to be tried."""
+def mean_hops(problem: Problem, forest: Forest) -> float:
+    """Links of a transfer on average, for its work; in rounds there are no gaps to be tried."""
+    instance = Instance.build(replace(problem, num_chunks=forest.pieces), ways=forest.ways())
+    if Ports.of(instance.routes, instance.num_resources) is not None:
+        return 1.0
     hops = [len(hop.way) for tree in forest.trees for hop in tree]
-    ways = Instance.build(replace(problem, num_chunks=forest.pieces), ways=forest.ways())
-    is_matched = Ports.of(ways.routes, ways.num_resources) is not None
-    mean = 1.0 if is_matched else sum(hops) / max(1, len(hops))
-    return listing_work(len(hops) * problem.num_chunks // forest.pieces, mean)
+    return sum(hops) / max(1, len(hops))
 
 
 def forest_plan(problem: Problem, forest: Forest) -> tuple[Instance, Plan]:

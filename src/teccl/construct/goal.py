@@ -68,7 +68,7 @@ class Goal:
         before = self.latest(name)
         if not self.climbs or max(before, finish) == NEVER:
             return finish
-        return max(self.target, finish - max(0, before - finish) // 2)
+        return self._with_twice_the_chunks(before, finish)
 
     def run_work(self, name: str, num_chunks: int, estimate: int) -> int:
         """Units of one run of a construction: as estimated, or as the last ones took if more."""
@@ -85,7 +85,10 @@ class Goal:
         known = self.finishes.get(name, [])
         if len(known) < 2 or max(known[-2:]) == NEVER:
             return self.latest(name)
-        return max(self.target, known[-1] - max(0, known[-2] - known[-1]) // 2)
+        return self._with_twice_the_chunks(*known[-2:])
+
+    def _with_twice_the_chunks(self, before: int, finish: int) -> int:
+        return max(self.target, finish - max(0, before - finish) // 2)
 
     def is_worth_again(self, name: str, finish: int, work: int) -> bool:
         """Whether a construction is worth so much work: the less, the later it would end at best.

@@ -74,7 +74,7 @@ class Forests:
     def attempts(self, search: Search) -> Iterator[None]:
         """Offer one forest, with as many pieces as make the ends short and as there is work for."""
         from teccl.construct.forest import best_forest
-        from teccl.construct.forest_plans import forest_plan
+        from teccl.construct.forest_plans import forest_plan, mean_hops
 
         work = self.work(search.features)
         if work > search.budget.polish or (self._is_promising and not _may_be_short(search)):
@@ -88,16 +88,20 @@ class Forests:
         forest = best_forest(search.request.problem(1), finest(search, MOST_CHUNKS))
         if forest is None:
             return
-        count, is_short = _pieces(search, forest)
+        if forest.is_optimal:
+            # Nobody who follows can gain more than the ends, so that nothing need be kept for them.
+            search.budget.keep(None)
+        hops = mean_hops(search.request.problem(1), forest)
+        count, is_short = _pieces(search, forest, hops)
         if count and is_short is self._is_promising:
-            search.budget.spend(_work(search, forest, count))
+            search.budget.spend(_work(search, forest, hops, count))
             instance, plan = forest_plan(search.request.problem(count), forest)
             if not search.incumbents or plan.finish < search.incumbents.fastest:
                 search.offer_plan(instance, plan, note=_described(search, forest))
             yield
 
 
-def _pieces(search: Search, forest: "Forest") -> tuple[int, bool]:
+def _pieces(search: Search, forest: "Forest", hops: float) -> tuple[int, bool]:
     """Return the fewest pieces whose ways take next to no part of the time, else the most.
 
     Also returns whether they take little of it. Pieces make whole periods, and no more of them
@@ -105,13 +109,12 @@ def _pieces(search: Search, forest: "Forest") -> tuple[int, bool]:
     """
     from teccl.construct.forest_plans import ForestTimes
 
-    if forest.is_optimal:
-        # Nobody who follows can gain more than the ends, so that nothing need be kept for them.
-        search.budget.keep(None)
     period, limit = forest.pieces, search.worthwhile
     most = finest(search, MOST_CHUNKS) // period
     # Through several switches twice the pieces are more than twice the work.
-    most = bisect_right(range(1, most + 1), limit, key=lambda m: _work(search, forest, period * m))
+    most = bisect_right(
+        range(1, most + 1), limit, key=lambda m: _work(search, forest, hops, period * m)
+    )
     if not most:
         return 0, False
     load, slowest = ForestTimes.of(search.request.problem(period), forest)
@@ -142,12 +145,11 @@ def _described(search: Search, forest: "Forest") -> str:
     return f"steady state: {format_throughput(rate)} of the size asked for{best}"
 
 
-def _work(search: Search, forest: "Forest", count: int) -> int:
-    """Units of scheduling and judging so many pieces."""
-    from teccl.construct.forest_plans import schedule_work
+def _work(search: Search, forest: "Forest", hops: float, count: int) -> int:
+    """Units of scheduling and judging so many pieces, whose transfers take so many links each."""
+    from teccl.construct.route_first import listing_work
 
     transfers = sum(map(len, forest.trees)) * count // forest.pieces
     # Sums are judged contribution by contribution, in plain Python.
     judging = PYTHON_UNITS * transfers * (search.features.phases - 1)
-    listing = schedule_work(search.request.problem(count), forest)
-    return listing + search.features.offer_work(count) + judging
+    return listing_work(transfers, hops) + search.features.offer_work(count) + judging
