@@ -71,3 +71,11 @@ def test_what_was_taken_corrects_an_estimate():
     assert goal.run_work("x", 8, 10) == 1000
     assert goal.run_work("x", 8, 5000) == 5000
     assert goal.run_work("y", 8, 10) == 10
+
+
+def test_constructions_are_ordered_by_what_more_chunks_promise():
+    """Half of what twice the chunks gained is gained again, but nothing below the target."""
+    goal = Goal(target=1000, finishes={"one": [5000], "two": [3000, 2000], "near": [1300, 1010]})
+    assert goal.next_finish("one") == 5000
+    assert goal.next_finish("two") == 1500
+    assert goal.next_finish("near") == 1000
