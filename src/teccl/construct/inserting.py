@@ -92,23 +92,22 @@ def common_start(net, one, other):
 
 
 @inner
-def _common_links(net, rows, job, route, head):
-    """Links that a route shares with a passage of the job from its start; 0 if it may not join.
+def _common_links(net, labels, route):
+    """Links that a route shares with the passage over its first one; 0 if it may not join.
 
     A way that has parted from the passage must not meet it again in another switch.
     """
     first, last = net.route[0, route].hop, net.route[0, route + 1].hop
+    entered = labels.entered[net.hop[first].link]
     common = 0
-    for row in range(rows.end[job].count):
-        if rows.row[job, row].head == head:
-            common = max(common, common_start(net, route, rows.row[job, row].route))
-    for row in range(rows.end[job].count):
-        if rows.row[job, row].head == head:
-            other = rows.row[job, row].route
-            for known in range(net.route[0, other].hop, net.route[0, other + 1].hop):
-                for hop in range(first + common, last):
-                    if net.hop[known].end == net.hop[hop].end:
-                        return 0
+    while first + common < last:
+        hop = net.hop[first + common]
+        if entered[hop.end] != hop.link + 1:
+            break
+        common += 1
+    for k in range(first + common, last):
+        if entered[net.hop[k].end] != 0:
+            return 0
     return common
 
 
@@ -122,7 +121,7 @@ def _try_join(net, table, labels, rows, job, size, route, goal, stamp, work):
     work[0] += _TRY
     if begin + way.length + ahead >= nodes[way.dst].key:
         return
-    shared = _common_links(net, rows, job, route, head)
+    shared = _common_links(net, labels, route)
     hops = net.route[size, route + 1].hop - way.hop
     if shared == 0 or shared == hops:
         return
@@ -168,13 +167,13 @@ def _look_again(net, table, labels, rows, job, size, node, goal, stamp, work):
 
 
 @inner
-def _is_current(net, table, nodes, rows, job, size, node, stamp, work):
+def _is_current(net, table, labels, size, node, stamp, work):
     """Whether a node's way is still as it was found."""
-    label = nodes[node]
+    label = labels.node[node]
     if label.stamp == stamp:
         return True
     # The passage that a branch joins may have grown another one that is in its way.
-    if label.head >= 0 and _common_links(net, rows, job, label.via, label.head) != label.shared:
+    if label.head >= 0 and _common_links(net, labels, label.via) != label.shared:
         return False
     if not is_free(net, table, label.via, label.shared, size, label.begin, work):
         return False
@@ -193,8 +192,7 @@ def _book_way(net, table, labels, rows, job, size, way, count):
         row.head = end.count if label.head < 0 else label.head
         row.shared = label.shared
         book(net, table, label.via, label.shared, size, label.begin, job, True)
-        if label.head < 0:
-            mark_passage(net, labels, label.via, end.count)
+        mark_passage(net, labels, label.via, row.head)
         end.count += 1
         end.finish = max(end.finish, label.arrival)
         close_node(labels.node, way[k], HOLDER)
@@ -228,15 +226,15 @@ def _from_holders(net, jobs, table, labels, rows, job, goal, blink, random, work
 
 
 @inner
-def _way_to(net, table, nodes, rows, job, size, node, way, stamp, work):
+def _way_to(net, table, labels, size, node, way, stamp, work):
     """List the nodes from one back to the first that no holder reaches; returns how many.
 
     None if something on the way has become later since it was found.
     """
-    count = 0
+    nodes, count = labels.node, 0
     while nodes[node].state != HOLDER:
         way[count] = node
-        if not _is_current(net, table, nodes, rows, job, size, node, stamp, work):
+        if not _is_current(net, table, labels, size, node, stamp, work):
             return 0
         # A relay may have been reached anew since, and then later.
         if count > 0 and nodes[node].arrival > nodes[way[count - 1]].begin:
@@ -280,13 +278,13 @@ def insert(net, jobs, table, labels, rows, job, blink, since, random, work):
             blink, is_again = False, True
             continue
         node = nodes[0].heap
-        if not _is_current(net, table, nodes, rows, job, size, node, stamp, work):
+        if not _is_current(net, table, labels, size, node, stamp, work):
             _look_again(net, table, labels, rows, job, size, node, goal, stamp, work)
         elif not nodes[node].wanted:
             close_node(nodes, node, PASSED)
             _leave(net, table, nodes, size, node, goal, stamp, blink, random, work)
         else:
-            count = _way_to(net, table, nodes, rows, job, size, node, way, stamp, work)
+            count = _way_to(net, table, labels, size, node, way, stamp, work)
             is_again = count == 0
             if is_again:
                 continue

@@ -91,6 +91,8 @@ class Labels(NamedTuple):
         a heap, with the place of each. One more holds the size of the heap.
     used
         Per link into a switch, the row of the job's passage over it, -1 for none.
+    entered
+        Per such link and node, one more than the link by which that passage comes to the node.
     path
         Where buffers are limited, the routes that lead to each node, with their starts. There a
         second label of each node tells how one that holds the chunk is passed again, and `until`
@@ -99,6 +101,7 @@ class Labels(NamedTuple):
 
     node: Records
     used: IntArray
+    entered: IntArray
     path: Records
 
 
@@ -108,7 +111,10 @@ def empty_labels(num_nodes: int, num_links: int, *, longest: int = 0) -> Labels:
     node = np.zeros(count, dtype=LABEL)
     node["key"], node["place"] = NEVER, -1
     path = np.zeros((count, longest), dtype=LEG)
-    return Labels(node=node, used=np.full(num_links, -1, dtype=np.int64), path=path)
+    used = np.full(num_links, -1, dtype=np.int64)
+    # Mostly never touched, and then no memory is taken.
+    entered = np.zeros((num_links, num_nodes), dtype=np.int64)
+    return Labels(node=node, used=used, entered=entered, path=path)
 
 
 def empty_rows(num_jobs: int, most: int) -> Rows:
@@ -180,12 +186,15 @@ def close_node(nodes, node, state):
 
 
 @inner
-def mark_passage(net, labels, route, row):
-    """Note the row of a passage into a switch that others may join."""
+def mark_passage(net, labels, route, head):
+    """Note a route of a passage into a switch that others may join, and the row that heads it."""
     link = net.hop[net.route[0, route].hop].link
     is_joined = net.fan_start[FAN_LEAD, link] < net.fan_start[FAN_LEAD, link + 1]
     if is_joined and labels.used[link] < 0:
-        labels.used[link] = row
+        labels.used[link] = head
+    if labels.used[link] == head:
+        for hop in range(net.route[0, route].hop, net.route[0, route + 1].hop):
+            labels.entered[link, net.hop[hop].end] = net.hop[hop].link + 1
 
 
 @inner
@@ -207,7 +216,11 @@ def clean(net, labels, rows, job):
         labels.node[node].wanted = 0
     forget(labels.node)
     for row in range(rows.end[job].count):
-        labels.used[net.hop[net.route[0, rows.row[job, row].route].hop].link] = -1
+        route = rows.row[job, row].route
+        link = net.hop[net.route[0, route].hop].link
+        labels.used[link] = -1
+        for hop in range(net.route[0, route].hop, net.route[0, route + 1].hop):
+            labels.entered[link, net.hop[hop].end] = 0
 
 
 @inner
@@ -239,6 +252,5 @@ def begin_job(net, jobs, labels, rows, job, since):
         hold(nodes, node, arrival, arrival)
         left -= nodes[node].wanted
         nodes[node].wanted = 0
-        if row.head == i:
-            mark_passage(net, labels, row.route, i)
+        mark_passage(net, labels, row.route, row.head)
     return left

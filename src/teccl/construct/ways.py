@@ -6,6 +6,7 @@ the shortest detours around those are kept too.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 
@@ -20,12 +21,16 @@ Way = tuple[int, ...]
 
 def ways_of(problem: Problem) -> list[Way]:
     """List the links of every passage from GPU to GPU, direct links first."""
-    topology = problem.topology
+    return _possible(problem, list(_all_ways(problem.topology, LONG_ROUTES)))
+
+
+# A search asks again for every number of chunks, and for the same network turned round.
+@lru_cache(maxsize=2)
+def _all_ways(topology: Topology, most_long: int) -> tuple[Way, ...]:
     touches = topology.is_switch[topology.link_src] | topology.is_switch[topology.link_dst]
     direct: list[Way] = [(e,) for e in np.flatnonzero(~touches).tolist()]
-    if topology.num_switches == 0:
-        return direct
-    return _possible(problem, direct + _Fabric(topology).passages(direct))
+    passages = _Fabric(topology).passages(direct, most_long) if topology.num_switches else []
+    return (*direct, *passages)
 
 
 def ways_by_receiver(problem: Problem) -> list[Way] | None:
@@ -106,15 +111,15 @@ class _Fabric:
         # Ways to switches, which may lead on or not, and ways to GPUs.
         self.use = [[0] * len(self.src) for _ in range(2)]
 
-    def passages(self, direct: list[Way]) -> list[Way]:
-        """List ways through switches, those through one first."""
+    def passages(self, direct: list[Way], most_long: int) -> list[Way]:
+        """List ways through switches, those through one first, and not too many others."""
         links = range(len(self.src))
         is_inner = [self.is_switch[self.src[e]] and self.is_switch[self.dst[e]] for e in links]
         first = [e for e in links if self.is_switch[self.dst[e]] and not is_inner[e]]
         short = [way for e in first for way in self._from(e, self.out, depth=1)]
         if not any(is_inner):
             return short
-        budget = LONG_ROUTES if connect_all(self.topology, direct + short) else NEVER
+        budget = most_long if connect_all(self.topology, direct + short) else NEVER
         long: list[Way] = []
         for e in first:
             long += [way for way in self._from(e, self.out) if len(way) > 2]
