@@ -10,7 +10,8 @@ from tests.orbit.drawing import draw_problem, draw_schedule
 
 from teccl.errors import ScheduleError
 from teccl.orbit.expansion import expand
-from teccl.orbit.files import is_orbit_file, orbit_from_dict, orbit_to_dict
+from teccl.orbit.files import orbit_from_dict, orbit_to_dict
+from teccl.orbit.recognition import is_orbit_file
 from teccl.orbit.schedule import OrbitSchedule
 from teccl.schedule.schedule_files import schedule_from_dict
 

@@ -95,7 +95,7 @@ def export(  # noqa: PLR0917, the command line gives names
     from teccl.formats.shared.exports import ExportOptions
     from teccl.formats.writing import export as export_schedule
     from teccl.formats.writing import find_target
-    from teccl.orbit.files import is_orbit_file
+    from teccl.orbit.recognition import is_orbit_file
     from teccl.schedule import Schedule
 
     if is_orbit_file(Path(file)):

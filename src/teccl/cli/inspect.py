@@ -58,7 +58,7 @@ def verify(
 
 def _judged(file: str) -> "tuple[tuple[Violation, ...], str, dict[str, Any]]":
     """Judge a schedule or an orbit file; return also what to say of it in a line and in figures."""
-    from teccl.orbit.files import is_orbit_file
+    from teccl.orbit.recognition import is_orbit_file
 
     if is_orbit_file(Path(file)):
         from teccl.cli import orbits
@@ -106,7 +106,7 @@ def simulate(
     """Replay a schedule exactly: every send as early as the order of sends allows."""
     from teccl.cli.orbits import simulate_orbit
     from teccl.cli.output import emit, emit_json
-    from teccl.orbit.files import is_orbit_file
+    from teccl.orbit.recognition import is_orbit_file
     from teccl.replay import simulate as replay_of
     from teccl.schedule import Schedule
     from teccl.verification import verify as find_violations

@@ -41,13 +41,16 @@ def find_fabric(
 
     # Before anything that loads the rest of scipy.
     load_graphs_alone()
-    from teccl.orbit.fabric_files import is_fabric_file
-    from teccl.orbit.presets import parse_fabric
-    from teccl.orbit.problem import COLLECTIVES
+    from teccl.orbit.recognition import is_fabric_file
 
     known = (*_KNOWN, "from_schedule") if _starts_from_orbits(given) else _KNOWN
     asked = asked or _starts_from_orbits(given) or is_fabric_file(topology)
     others = [key for key in given if key not in known]
+    if not asked and (others or not _is_large(topology)):
+        return None
+    from teccl.orbit.presets import parse_fabric
+    from teccl.orbit.problem import COLLECTIVES
+
     serves = collective is not None and _is_one_of(collective, COLLECTIVES)
     if asked:
         if others:
@@ -57,17 +60,15 @@ def find_fabric(
             names = ", ".join(each.value for each in COLLECTIVES)
             raise UsageError(f"--orbit is for {names}; drop it or name one of them")
         return parse_fabric(topology)
-    if others or not serves:
-        return None
     try:
-        return parse_fabric(topology) if _is_large(topology) else None
+        return parse_fabric(topology) if serves else None
     except InputError:
         # The general way says what is wrong, or plans what has no symmetry.
         return None
 
 
 def _starts_from_orbits(given: Mapping[str, Any]) -> bool:
-    from teccl.orbit.files import is_orbit_file
+    from teccl.orbit.recognition import is_orbit_file
 
     return "from_schedule" in given and is_orbit_file(Path(given["from_schedule"]))
 
@@ -83,10 +84,14 @@ def _is_one_of(collective: str, known: tuple[Any, ...]) -> bool:
 
 
 def _is_large(topology: str) -> bool:
-    """Whether a collective of all GPUs has too many sends to list."""
-    from teccl.orbit.presets import count_gpus
+    """Whether a collective of all GPUs has too many sends to list; not where there are no GPUs."""
+    from teccl.errors import InputError
+    from teccl.orbit.recognition import count_gpus
 
-    gpus = count_gpus(topology)
+    try:
+        gpus = count_gpus(topology)
+    except InputError:
+        return False
     return gpus * (gpus - 1) > MOST_LISTED
 
 

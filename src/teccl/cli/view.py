@@ -69,7 +69,7 @@ def _page_name(file: str) -> str:
 def _load(file: str) -> "Schedule":
     """Read a schedule, of an orbit file all images of it, and make sure that it is correct."""
     from teccl.cli.orbits import list_images
-    from teccl.orbit.files import is_orbit_file
+    from teccl.orbit.recognition import is_orbit_file
     from teccl.schedule import Schedule
     from teccl.verification import verify
 

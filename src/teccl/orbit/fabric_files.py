@@ -1,13 +1,12 @@
 """Fabric files: a topology as orbits of nodes and links, for clusters too large to list."""
 
-import re
 from pathlib import Path
 
 from teccl import _files as files
 from teccl.errors import ScheduleError, TopologyError
 from teccl.orbit.fabric import Fabric
+from teccl.orbit.recognition import FABRIC_FORMAT
 
-FORMAT = "teccl-fabric"
 SCHEMA_VERSION = 1
 _KEYS = ("format", "schema_version", "fabric")
 
@@ -17,7 +16,7 @@ def save_fabric(fabric: Fabric, path: str | Path) -> None:
     from teccl.orbit.files import fabric_to_dict
 
     document = {
-        "format": FORMAT,
+        "format": FABRIC_FORMAT,
         "schema_version": SCHEMA_VERSION,
         "fabric": fabric_to_dict(fabric),
     }
@@ -38,21 +37,12 @@ def load_fabric(path: str | Path) -> Fabric:
     document = files.parse_json(files.read_text(Path(path), TopologyError), where, TopologyError)
     top = files.expect_mapping(document, where, TopologyError, known=_KEYS, required=_KEYS)
     version = top["schema_version"]
-    if top["format"] != FORMAT or version != SCHEMA_VERSION or isinstance(version, bool):
+    if top["format"] != FABRIC_FORMAT or version != SCHEMA_VERSION or isinstance(version, bool):
         raise TopologyError(
-            f"{where} is no fabric file that this teccl reads; give format {FORMAT!r} and "
+            f"{where} is no fabric file that this teccl reads; give format {FABRIC_FORMAT!r} and "
             f"schema_version {SCHEMA_VERSION}"
         )
     try:
         return fabric_from_dict(top["fabric"], where=f"{where}: fabric")
     except ScheduleError as error:
         raise TopologyError(str(error)) from None
-
-
-def is_fabric_file(path: str | Path) -> bool:
-    """Whether a file begins as a fabric file does; nothing is said of the rest."""
-    try:
-        text = files.read_head(Path(path))
-    except OSError:
-        return False
-    return re.search(rf'"format"\s*:\s*"{FORMAT}"', text) is not None

@@ -1,6 +1,5 @@
 """Orbit files: fabric, collective and the sends of one chunk of each orbit as JSON."""
 
-import re
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -19,6 +18,7 @@ from teccl.orbit.groups import Groups
 from teccl.orbit.lattice import Moduli
 from teccl.orbit.patched import ADDED_DTYPE, REMOVED_DTYPE, PatchedSchedule
 from teccl.orbit.problem import FabricProblem
+from teccl.orbit.recognition import ORBIT_FORMAT
 from teccl.orbit.schedule import ORBIT_DTYPE, OrbitSchedule, OrbitSends
 from teccl.schedule import BoundSummary
 from teccl.topology import NodeKind
@@ -31,7 +31,6 @@ from teccl.units import (
     parse_size,
 )
 
-FORMAT = "teccl-orbit"
 SCHEMA_VERSION = 1
 _TOP_KEYS = (
     *("format", "schema_version", "tool_version", "method", "fabric", "collective"),
@@ -62,21 +61,12 @@ def load_orbit(path: Path) -> OrbitSchedule | PatchedSchedule:
     return orbit_from_dict(files.parse_json(text, str(path), ScheduleError), where=str(path))
 
 
-def is_orbit_file(path: Path) -> bool:
-    """Whether a file begins as an orbit file does; nothing is said of the rest."""
-    try:
-        text = files.read_head(path)
-    except OSError:
-        return False
-    return re.search(rf'"format"\s*:\s*"{FORMAT}"', text) is not None
-
-
 def orbit_to_dict(schedule: OrbitSchedule | PatchedSchedule) -> dict[str, Any]:
     """Return the schedule as the plain data a file holds."""
     problem, bound = schedule.problem, schedule.bound
     plain = schedule.base if isinstance(schedule, PatchedSchedule) else schedule
     document = {
-        "format": FORMAT,
+        "format": ORBIT_FORMAT,
         "schema_version": SCHEMA_VERSION,
         "tool_version": __version__,
         "method": schedule.method,
@@ -149,8 +139,10 @@ def orbit_from_dict(
     document: Any, *, where: str = "orbit schedule"
 ) -> OrbitSchedule | PatchedSchedule:
     """Build a schedule from plain data."""
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ScheduleError(f"{where} is no orbit file of teccl; its 'format' must be {FORMAT!r}")
+    if not isinstance(document, dict) or document.get("format") != ORBIT_FORMAT:
+        raise ScheduleError(
+            f"{where} is no orbit file of teccl; its 'format' must be {ORBIT_FORMAT!r}"
+        )
     known = (*_TOP_KEYS, "groups", "patch")
     top = files.expect_mapping(document, where, ScheduleError, known=known, required=_TOP_KEYS)
     version = top["schema_version"]

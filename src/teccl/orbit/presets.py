@@ -4,9 +4,10 @@ from fractions import Fraction
 from pathlib import Path
 
 from teccl.orbit.fabric import Fabric, LinkOrbit, NodeOrbit
-from teccl.orbit.fabric_files import is_fabric_file, load_fabric
+from teccl.orbit.fabric_files import load_fabric
 from teccl.orbit.finding import find_fabric
 from teccl.orbit.folding import fold
+from teccl.orbit.recognition import PERIODIC, is_fabric_file
 from teccl.topology import Topology
 from teccl.topology.presets import OVERHEAD, read_spec
 from teccl.topology.presets._wiring import (
@@ -20,8 +21,6 @@ from teccl.topology.topology_files import is_file_name
 from teccl.units import Quantity
 
 _BANDWIDTH, _ALPHA = "50GB/s", "0.5us"
-# Presets that are built as fabrics.
-_PERIODIC = ("torus", "ring")
 
 
 def parse_fabric(text: str | Path | Topology) -> Fabric:
@@ -39,7 +38,7 @@ def parse_fabric(text: str | Path | Topology) -> Fabric:
     """
     if isinstance(text, str) and not is_file_name(text):
         name, parameters = read_spec(text)
-        if name in _PERIODIC:
+        if name in PERIODIC:
             return _torus(name, **parameters)
     if not isinstance(text, Topology) and is_fabric_file(text):
         return load_fabric(text)
@@ -49,19 +48,6 @@ def parse_fabric(text: str | Path | Topology) -> Fabric:
     if fabric is None or (is_listed and len(fabric.gpu_orbits) > 1):
         fabric = find_fabric(topology, fabric)
     return fabric
-
-
-def count_gpus(text: str) -> int:
-    """Number of GPUs of a preset or file; tori need not be built for it.
-
-    Raises
-    ------
-    TopologyError
-        If there is no such preset or file, or it is wrong.
-    """
-    if not is_file_name(text) and read_spec(text)[0] in _PERIODIC:
-        return parse_fabric(text).num_gpus
-    return Topology.parse(text).num_gpus
 
 
 def _torus(
