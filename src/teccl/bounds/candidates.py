@@ -17,10 +17,12 @@ from teccl.topology.clusters import partings
 
 FloatArray = npt.NDArray[np.float64]
 
-# Beyond this many GPUs the narrowest cut is not searched for every destination.
+# GPUs for which the narrowest cut is searched, those with the fullest ports first.
 MAX_FLOW_GPUS = 80
 # Prices this many times below the largest are taken for zero.
 NEGLIGIBLE_PRICE = 1_000
+# Whole numbers of a flow that the fastest link carries.
+_UNIT = 2.0**24
 # GPUs looked at among those whose ports are alike, and clusters likewise.
 MAX_ALIKE = 4
 
@@ -95,9 +97,9 @@ def _ports(problem: Problem, nodes: list[int]) -> Iterator[Cut]:
 
 def _clusters(network: Network, *, narrow: bool) -> Iterator[Cut]:
     """Into and out of every cluster, other switches placed where the cut is narrowest."""
-    problem = network.problem
-    topology = problem.topology
-    speeds, amounts = _speeds(network), _amounts(network)
+    topology = network.problem.topology
+    pipes, amounts = _pipes(network), _amounts(network)
+    speeds = pipes.speed
     alike: Counter[tuple[float, ...]] = Counter()
     for label in partings(topology):
         for number in np.unique(label[topology.gpus][label[topology.gpus] >= 0]).tolist():
@@ -113,9 +115,9 @@ def _clusters(network: Network, *, narrow: bool) -> Iterator[Cut]:
             yield Cut(~members, f"the nodes beside {name}")
             if not narrow or not topology.num_switches:
                 continue
-            into = _narrowest(problem, speeds, sources=~members, sinks=members)
+            into = _narrowest(pipes, sources=~members, sinks=members)
             yield Cut(into, f"{name} and its switches")
-            away = _narrowest(problem, speeds, sources=members, sinks=~members)
+            away = _narrowest(pipes, sources=members, sinks=~members)
             yield Cut(away, f"the nodes beside {name}")
 
 
@@ -149,26 +151,26 @@ def _speeds(network: Network) -> FloatArray:
 
 def _narrow(network: Network, nodes: list[int]) -> Iterator[Cut]:
     """The narrowest cut between all sources and each single GPU, and the reverse."""
-    problem = network.problem
-    topology = problem.topology
-    if topology.num_gpus > MAX_FLOW_GPUS or not topology.links:
+    topology = network.problem.topology
+    if not topology.links:
         return
-    everyone = np.zeros(topology.num_nodes, dtype=bool)
-    everyone[topology.gpus] = True
-    rates = _speeds(network)
-    for node in nodes:
-        inside = _ratio_cut(problem, node, rates, inward=True)
-        if inside is not None:
-            yield Cut(
-                inside,
-                f"the {int((inside & everyone).sum())} gpus around {topology.nodes[node].name}",
-            )
-        inside = _ratio_cut(problem, node, rates, inward=False)
-        if inside is not None:
-            yield Cut(
-                inside,
-                f"the {int((inside & everyone).sum())} gpus away from {topology.nodes[node].name}",
-            )
+    pipes = _pipes(network)
+    for node in _fullest(network, nodes, pipes.speed):
+        for inward, where in ((True, "around"), (False, "away from")):
+            inside = _ratio_cut(pipes, node, inward=inward)
+            if inside is not None:
+                count = int(inside[topology.gpus].sum())
+                yield Cut(inside, f"the {count} gpus {where} {topology.nodes[node].name}")
+
+
+def _fullest(network: Network, nodes: list[int], speed: FloatArray) -> list[int]:
+    """Return the GPUs whose ports take longest for what enters and leaves them, in order."""
+    topology = network.problem.topology
+    times = np.zeros(topology.num_nodes)
+    for amount, end in zip(_amounts(network), (topology.link_dst, topology.link_src), strict=True):
+        port = np.bincount(end, speed, minlength=topology.num_nodes)
+        times = np.maximum(times, amount / np.maximum(port, speed.min()))
+    return sorted(sorted(nodes, key=lambda node: -times[node])[:MAX_FLOW_GPUS])
 
 
 def _priced(network: Network) -> Iterator[Cut]:
@@ -191,79 +193,112 @@ def _priced(network: Network) -> Iterator[Cut]:
             yield Cut(inside, f"the {len(members)} gpus around {first}")
 
 
-def _ratio_cut(
-    problem: Problem, node: int, rates: FloatArray, *, inward: bool
-) -> npt.NDArray[np.bool_] | None:
+class _Pipes(NamedTuple):
+    """Links with their speeds, and arcs of a flow through them and through what they share.
+
+    Parameters
+    ----------
+    topology
+        Whose links these are.
+    speed
+        Bytes per picosecond of each link.
+    arcs
+        Links, those that begin or end together and share a capacity through a node of their own.
+    size
+        Number of nodes, with those.
+    """
+
+    topology: Topology
+    speed: FloatArray
+    arcs: "LimitedArcs"
+    size: int
+
+
+def _pipes(network: Network) -> _Pipes:
+    """Return the links as arcs of a flow; links that share a capacity otherwise have their own."""
+    topology = network.problem.topology
+    speed = _speeds(network)
+    src, dst, size = topology.link_src.copy(), topology.link_dst.copy(), topology.num_nodes
+    more: list[tuple[int, int, float]] = []
+    for pool in network.pools:
+        first, last = np.unique(src[pool.links]), np.unique(dst[pool.links])
+        if len(first) == 1:
+            more.append((int(first[0]), size, float(pool.rate)))
+            src[pool.links] = size
+        elif len(last) == 1:
+            more.append((size, int(last[0]), float(pool.rate)))
+            dst[pool.links] = size
+        else:
+            continue
+        size += 1
+    ends = np.array([arc[:2] for arc in more], dtype=np.int64).reshape(-1, 2)
+    arcs = LimitedArcs(
+        np.concatenate([src, ends[:, 0]]),
+        np.concatenate([dst, ends[:, 1]]),
+        np.concatenate([speed, [rate for *_, rate in more]]),
+    )
+    return _Pipes(topology, speed, arcs, size)
+
+
+def _ratio_cut(pipes: _Pipes, node: int, *, inward: bool) -> npt.NDArray[np.bool_] | None:
     """The set around a GPU with the most data to exchange per capacity (Dinkelbach's method).
 
     Every other GPU supplies one unit; the cut that limits the common rate at which all of it can
     reach `node` (or leave from it) is found by repeated maximum flow.
     """
-    topology = problem.topology
-    n = topology.num_nodes
-    scale = 2.0**24 / rates.max()
-    supply = rates.sum() / max(1, topology.num_gpus - 1)
+    gpus, arcs = pipes.topology.gpus, pipes.arcs
+    supply = pipes.speed.sum() / max(1, len(gpus) - 1)
     inside = None
     for _ in range(8):
-        found = _supply_cut(problem, node, rates * scale, supply * scale, inward=inward)
+        found = _supply_cut(pipes, node, supply, inward=inward)
         if found is None:
-            return inside
+            break
         inside = found
-        outside_gpus = (
-            int((~found)[topology.gpus].sum()) if inward else int(found[topology.gpus].sum())
-        )
-        crossing = ~found[topology.link_src] & found[topology.link_dst]
-        if outside_gpus == 0 or n == 0:
+        outside_gpus = int((~found)[gpus].sum()) if inward else int(found[gpus].sum())
+        if outside_gpus == 0:
             return None
-        tighter = rates[crossing].sum() / outside_gpus
+        crossing = ~found[arcs.src] & found[arcs.dst]
+        tighter = arcs.weight[crossing].sum() / outside_gpus
         if tighter >= supply * (1 - 1e-9):
-            return inside
+            break
         supply = tighter
-    return inside
+    return None if inside is None else inside[: pipes.topology.num_nodes]
 
 
 def _supply_cut(
-    problem: Problem,
-    node: int,
-    capacity: npt.NDArray[np.float64],
-    supply: float,
-    *,
-    inward: bool,
+    pipes: _Pipes, node: int, supply: float, *, inward: bool
 ) -> npt.NDArray[np.bool_] | None:
     """Mask of B for the narrowest cut when every other GPU supplies (or wants) some rate."""
-    topology = problem.topology
-    n = topology.num_nodes
+    topology, arcs, n = pipes.topology, pipes.arcs, pipes.size
     others = topology.gpus[topology.gpus != node]
-    src = np.concatenate([topology.link_src, np.full(len(others), n) if inward else others])
-    dst = np.concatenate([topology.link_dst, others if inward else np.full(len(others), n)])
-    weight = np.concatenate([capacity, np.full(len(others), supply)])
+    beside = np.full(len(others), n)
+    src = np.concatenate([arcs.src, beside if inward else others])
+    dst = np.concatenate([arcs.dst, others if inward else beside])
+    weight = np.concatenate([arcs.weight, np.full(len(others), supply)])
     origin, sink = (n, node) if inward else (node, n)
-    reached = residual_reach(LimitedArcs(src, dst, weight), n + 1, origin, sink)
-    inside = ~reached[:n]
-    if inside.all() or not inside.any():
+    whole = LimitedArcs(src, dst, weight * (_UNIT / pipes.speed.max()))
+    inside = ~residual_reach(whole, n + 1, origin, sink)[:n]
+    gpus_inside = inside[topology.gpus]
+    if gpus_inside.all() or not gpus_inside.any():
         return None
     return inside
 
 
 def _narrowest(
-    problem: Problem,
-    rates: FloatArray,
-    *,
-    sources: npt.NDArray[np.bool_],
-    sinks: npt.NDArray[np.bool_],
+    pipes: _Pipes, *, sources: npt.NDArray[np.bool_], sinks: npt.NDArray[np.bool_]
 ) -> npt.NDArray[np.bool_]:
     """Mask of B for the narrowest cut between the GPUs of two masks; switches may move."""
-    topology = problem.topology
-    n = topology.num_nodes
-    capacity = rates * (2.0**24 / rates.max())
-    gpus = np.zeros(n, dtype=bool)
+    topology, arcs, n = pipes.topology, pipes.arcs, pipes.size
+    capacity = arcs.weight * (_UNIT / pipes.speed.max())
+    gpus = np.zeros(topology.num_nodes, dtype=bool)
     gpus[topology.gpus] = True
     starts, ends = np.flatnonzero(sources & gpus), np.flatnonzero(sinks & gpus)
     huge = capacity.sum() * 2
-    src = np.concatenate([topology.link_src, np.full(len(starts), n), ends])
-    dst = np.concatenate([topology.link_dst, starts, np.full(len(ends), n + 1)])
+    src = np.concatenate([arcs.src, np.full(len(starts), n), ends])
+    dst = np.concatenate([arcs.dst, starts, np.full(len(ends), n + 1)])
     weight = np.concatenate([capacity, np.full(len(starts) + len(ends), huge)])
-    return ~residual_reach(LimitedArcs(src, dst, weight), n + 2, n, n + 1)[:n]
+    reached = residual_reach(LimitedArcs(src, dst, weight), n + 2, n, n + 1)
+    return ~reached[: topology.num_nodes]
 
 
 class LimitedArcs(NamedTuple):

@@ -10,8 +10,8 @@ def partings(topology: Topology) -> list[IntArray]:
     """Return ways to part a topology: numbers of the clusters of all nodes, -1 in none of them.
 
     The groups that nodes name; what is left without switches of a height or more, which are pods
-    and leaves of a fabric; what only links of a rate or more connect. Each way has two clusters
-    with GPUs or more, and one of several GPUs.
+    and leaves of a fabric, or GPUs with links of their own; what only links of a rate or more
+    connect. Each way has two clusters with GPUs or more, and one of several GPUs.
 
     Examples
     --------
@@ -47,7 +47,7 @@ def _below(topology: Topology) -> list[IntArray]:
         if np.array_equal(lower, height):
             break
         height = lower
-    limits = np.unique(height[height > 0])[:-1]
+    limits = np.unique(height)[:-1]
     return [_connected(topology, np.maximum(height[src], height[dst]) <= h) for h in limits]
 
 
