@@ -17,9 +17,9 @@ def ladder(search: Search, work: Callable[[int], int], *, most: int | None = Non
     """Yield numbers of chunks, each twice the one before, while that is worth its work.
 
     Whoever asks counts the work and offers schedules with that number before asking for the next.
-    Two numbers end it that gain less than their work is worth, or next to nothing of the gap; so
-    do gains that become smaller steadily, once one is less than is told apart: still more chunks
-    gain no more than that in all.
+    Numbers in a row that gain less than their work is worth, or next to nothing of the gap, end it
+    unless the gap is large; so do gains that become smaller steadily, once one is less than is told
+    apart: still more chunks gain no more than that in all.
 
     Parameters
     ----------
@@ -34,8 +34,10 @@ def ladder(search: Search, work: Callable[[int], int], *, most: int | None = Non
     limit = most or most_chunks(search)
     tolerance = 1 / CHUNK_TOLERANCE
     stale, fastest, count, gain = 0, None, 1, 0
-    while stale < 2 and not search.is_within(tolerance):
-        if search.incumbents and not search.is_worth(work(count)):
+    while not search.is_within(tolerance):
+        # The more numbers in a row gained nothing, the more the gap must be worth.
+        doubts = PART ** max(0, stale - 1)
+        if search.incumbents and not search.is_worth(doubts * work(count)):
             return
         search.latest = None
         yield count
