@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.construct.networks import random_problem
-from tests.construct.small import make_instance, verified
+from tests.construct.small import make_instance, plans, verified
 from tests.construct.test_ways import fabric
 
 from teccl.construct.goal import Goal
@@ -88,6 +88,14 @@ def test_random_problems_keep_to_their_buffers(buffer: int) -> None:
     """Nothing waits where nothing may, and no more than may do, sums included."""
     served = (check_random(seed, on_grid=False, buffer=buffer) for seed in range(40))
     assert sum(served) >= 15
+
+
+@pytest.mark.parametrize("buffer", [0, 1, 4])
+def test_exchanges_of_all_keep_to_their_buffers(buffer: int) -> None:
+    """What waits in a GPU comes from all sources, so that one of them does not stand for all."""
+    made = make_instance("dgx1", "alltoall", "1MB", num_chunks=4, buffer=buffer)
+    for plan in plans(made, target=0, level="quick"):
+        verified(made, plan)
 
 
 @pytest.mark.slow
