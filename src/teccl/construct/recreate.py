@@ -148,7 +148,9 @@ def load_plan(shop: Workshop, plan: Plan) -> bool:
     shop.rows = empty_rows(len(shop.chunk), max(shop.rows.row.shape[1], longest))
     entries, _ = shop.entries(rows[:, 1], rows[:, 4])
     most = int(np.bincount(shop.net.entry["res"][0, entries]).max(initial=0))
-    while shop.table.who.shape[1] < most:
+    # Whatever arrives at a node may wait there.
+    waits = int(np.bincount(shop.net.route["dst"][0, rows[:, 1]]).max(initial=0))
+    while shop.table.who.shape[1] < max(most, waits if shop.net.buffer > 0 else 0):
         shop.enlarge()
     return bool(book_rows(shop.net, shop.jobs, shop.table, shop.rows, job, rows, shop.steps))
 

@@ -24,7 +24,7 @@ class Candidate:
     epochs, grid
         Its length on a grid; the grid is given here where the schedule itself is on none.
     plan, instance
-        What a construction made it of, for those that go on from there, and whose routes that names.
+        What a construction made it of, for those that go on from there, with the routes it names.
     note
         What the user should hear of it.
     """
