@@ -15,7 +15,7 @@ from tests.verification.partial import one_shot
 import teccl
 from teccl.construct.baselines import BASELINES, build_baseline
 from teccl.demand import Demand
-from teccl.demand.demand_files import save_demand
+from teccl.demand.demand_files import demand_from_dict, save_demand
 from teccl.errors import (
     DemandError,
     InputError,
@@ -117,6 +117,16 @@ def test_max_chunks_limits_what_is_tried():
     """No more chunks than allowed are tried, and that number itself is."""
     result = solve("line:gpus=4", "broadcast", max_chunks=6, **LINE)
     assert [attempt.num_chunks for attempt in result.tried] == [1, 2, 4, 6]
+
+
+def test_max_chunks_limits_strategies_with_numbers_of_their_own():
+    """Periods of sums, which want two pieces, and exchanges, which cut finely, keep to it too."""
+    sums = solve("star:gpus=5", "allreduce", size="64MB", max_chunks=1, effort="quick")
+    matrix = [[0, 3000, 100], [5000, 0, 20], [700, 9000, 0]]
+    demand = demand_from_dict({"matrix": matrix})
+    exchange = solve("ring:gpus=3", demand=demand, max_chunks=2, effort="quick")
+    assert not [each for each in exchange.tried if each.num_chunks > 2]
+    assert sums.schedule.problem.whole_buffer or sums.num_chunks == 1
 
 
 @pytest.mark.parametrize(

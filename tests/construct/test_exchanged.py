@@ -137,6 +137,27 @@ def test_shifts_through_a_fat_tree_come_near_the_bound(collective: str) -> None:
     assert best.finish_ps < 1.02 * search.target
 
 
+def test_plans_of_shifts_are_read_on_the_ways_of_others() -> None:
+    """Ways by receiver have other numbers than those of a plain instance, which has them too."""
+    search = searching("two-tier:leaves=2,gpus=2,spines=2,oversubscription=1", "alltoall", "1MB")
+    search.bound = search.prove(search.request.problem(1), narrow=False)
+    next(Shifts().attempts(search))
+    known = search.incumbents.get(1)
+    assert known is not None
+    plain = Instance.build(search.request.problem(1))
+    plan = known.plan_for(plain)
+    assert plan is not None
+    assert known.instance is not None
+    assert known.instance.routes.ways() != plain.routes.ways()
+    sends = [
+        sorted(simulate(schedule).schedule.sends[["chunk", "link", "start_ps"]].tolist())
+        for schedule in (known.schedule, realise(plain, plan, method="construct"))
+    ]
+    assert sends[0] == sends[1]
+    direct = [way for way in plain.routes.ways() if len(way) == 2]
+    assert known.plan_for(Instance.build(plain.problem, ways=direct)) is None
+
+
 @pytest.mark.parametrize(
     ("topology", "collective"),
     [("dgx2:chassis=1", "alltoall"), ("fat-tree:k=4", "broadcast"), ("ring:gpus=4", "alltoall")],

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.construct.networks import random_problem
-from tests.construct.small import make_instance, verified
+from tests.construct.small import make_instance, plans, verified
 from tests.construct.test_ways import fabric
 
 from teccl.construct.goal import Goal
@@ -88,6 +88,31 @@ def test_random_problems_keep_to_their_buffers(buffer: int) -> None:
     """Nothing waits where nothing may, and no more than may do, sums included."""
     served = (check_random(seed, on_grid=False, buffer=buffer) for seed in range(40))
     assert sum(served) >= 15
+
+
+def test_many_that_wait_in_one_gpu_have_room() -> None:
+    """A hub keeps what comes over all of its links, far more than any one of them carries."""
+    leaves = [f"gpu{i}" for i in range(6)]
+    ends = [(a, b) for leaf in leaves for a, b in ((leaf, "hub"), ("hub", leaf))]
+    links = [
+        {"src": a, "dst": b, "bandwidth": f"{3 + i % 7}GB/s", "alpha": f"{100 + i}ns"}
+        for i, (a, b) in enumerate(ends)
+    ]
+    document = {"nodes": [{"name": name} for name in (*leaves, "hub")], "links": links}
+    made = make_instance(document, "alltoall", "1MB", num_chunks=2, buffer=50)
+    shop = Workshop(made)
+    assert shop.insert(np.arange(len(shop.chunk)))
+    assert shop.table.count["busy"].max() <= shop.table.busy.shape[1]
+    assert shop.table.count["busy"].max() > 2 * shop.table.count["who"].max() + 2
+    verified(made, shop.plan())
+
+
+@pytest.mark.parametrize("buffer", [0, 1, 4])
+def test_exchanges_of_all_keep_to_their_buffers(buffer: int) -> None:
+    """What waits in a GPU comes from all sources, so that one of them does not stand for all."""
+    made = make_instance("dgx1", "alltoall", "1MB", num_chunks=4, buffer=buffer)
+    for plan in plans(made, target=0, level="quick"):
+        verified(made, plan)
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 import pytest
 from tests.construct.networks import random_problem
-from tests.construct.small import best_plan, make_instance, verified
+from tests.construct.small import best_plan, make_instance, plans, verified
 from tests.construct.test_insertion import last_plan
 
 from teccl.construct import recreate as recreating
@@ -90,6 +90,15 @@ def test_symmetric_plans_are_improved_in_the_quotient() -> None:
     assert found.finish <= plan.finish
     assert len(found.shifts) == len(plan.shifts)
     assert simulate(verified(made, found)).finish_ps <= found.finish
+
+
+def test_symmetric_plans_keep_to_their_buffers() -> None:
+    """What waits in a GPU comes from all sources, so that it is not improved in the quotient."""
+    made = make_instance("mesh:dims=2x3", "alltoall", "1MB", num_chunks=2, buffer=2)
+    (plan, *_) = [each for each in plans(made, target=0, level="normal") if each.shifts]
+    found = recreate(made, plan, target=0, seed=0, budget=10**6)
+    assert found.finish < plan.finish
+    verified(made, found)
 
 
 def test_slices_of_the_work_are_one_search(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,13 @@ from teccl.construct.rigid_trees import may_be_rigid, rigid_tree_plans
 from teccl.construct.ring_order import cluster_ring_plans, widest_ring_plans
 from teccl.construct.route_first import choosing_work, routed_plans, routing_work, separate_plans
 from teccl.construct.sums import composed_plans, in_network_plans, reduction_plans
-from teccl.construct.symmetry import find_group, free_group, is_symmetric_demand, plans_in_quotient
+from teccl.construct.symmetry import (
+    find_group,
+    fits_quotient,
+    free_group,
+    is_symmetric_demand,
+    plans_in_quotient,
+)
 from teccl.construct.tenants_apart import apart_plans, apart_work, favoured_plan, shares_fabric
 from teccl.construct.trains import is_staged_exchange, train_plans, train_work
 from teccl.construct.transshipped import flow_plans, flow_work, has_one_end
@@ -119,6 +125,7 @@ def _repeats(instance: Instance) -> bool:
     """Whether shifts of all ranks leave an exchange as it is."""
     problem = instance.problem
     is_alike = problem.copy and is_symmetric_demand(problem, Collective.ALLTOALL)
+    is_alike = is_alike and fits_quotient(problem)
     return is_alike and _inserts(instance) and find_group(problem.topology) is not None
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from teccl.construct.instance import Instance, IntArray
-from teccl.construct.plan import Plan
+from teccl.construct.plan import Plan, on_routes
 from teccl.demand import Block, Collective, Demand, ExplicitChunk
 from teccl.keywords import SwitchMode
 from teccl.problem import Problem
@@ -99,14 +99,13 @@ def plan_delivered(instance: Instance, exchange: Instance, plan: Plan) -> Plan |
     problem = instance.problem
     deliveries = _deliveries(problem, np.arange(problem.topology.num_gpus))
     chunk = _chunks_delivered(problem, exchange.problem, deliveries)
-    number = {way: route for route, way in enumerate(map(tuple, instance.routes.ways()))}
-    route = np.array([number.get(tuple(way), -1) for way in exchange.routes.ways()])
-    rows = plan.rows.copy()
-    rows[:, 0], rows[:, 1] = chunk[rows[:, 0]], route[rows[:, 1]]
-    if (rows[:, 1] < 0).any():
+    taken = on_routes(plan, exchange.routes, instance.routes)
+    if taken is None:
         return None
+    rows = taken.rows.copy()
+    rows[:, 0] = chunk[rows[:, 0]]
     reduce = problem.chunks.reduce[rows[:, 0]]
-    return replace(plan, rows=rows, reduce=reduce if reduce.any() else None)
+    return replace(taken, rows=rows, reduce=reduce if reduce.any() else None)
 
 
 def _chunks_delivered(problem: Problem, exchange: Problem, deliveries: list[_Delivery]) -> IntArray:

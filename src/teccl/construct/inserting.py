@@ -326,8 +326,9 @@ def insert_all(
     """Insert jobs in an order from the first on; returns where it stopped for lack of room.
 
     Or because so much work was done. The negative of that, less one, where a job cannot be served,
-    or has no room for the routes it takes. With `is_alone` each is taken out again at once, and
-    `alone` says when it ended.
+    or has no room for the routes it takes. Each job adds up to `more` bookings to a resource, waits
+    in a node among them. With `is_alone` each is taken out again at once, and `alone` says when it
+    ended.
     """
     left = 0
     # Typed, because numba compiles a function anew for each constant that it is given.

@@ -5,6 +5,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from teccl.construct.instance import Routes
+
 IntArray = npt.NDArray[np.int64]
 
 
@@ -56,3 +58,14 @@ def with_starts(plan: Plan, start: IntArray, finish: int) -> Plan:
     number = np.cumsum(np.bincount(rows[:, 3]) > 0) - 1
     rows[:, 2] = start[number[rows[:, 3]]]
     return replace(plan, rows=rows, finish=finish, exact=False)
+
+
+def on_routes(plan: Plan, own: Routes, routes: Routes) -> Plan | None:
+    """Return a plan on some routes as one on others; None where it takes one that is not there."""
+    ways, others = own.ways(), routes.ways()
+    if ways == others:
+        return plan
+    number = {way: route for route, way in enumerate(others)}
+    rows = plan.rows.copy()
+    rows[:, 1] = np.array([number.get(way, -1) for way in ways], dtype=np.int64)[rows[:, 1]]
+    return None if (rows[:, 1] < 0).any() else replace(plan, rows=rows)

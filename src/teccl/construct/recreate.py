@@ -10,7 +10,7 @@ from teccl.construct.instance import Instance, IntArray
 from teccl.construct.params import EXPONENT, HEATS, MOST_REMOVED, SLICE
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.realise import bodies, realise
-from teccl.construct.symmetry import improved_in_quotient
+from teccl.construct.symmetry import fits_quotient, improved_in_quotient
 from teccl.construct.tabulation import FAR
 from teccl.construct.tasks import tasks_of_plan
 from teccl.construct.turned import turned_instance, turned_plan
@@ -40,7 +40,7 @@ def recreate(
         What is scheduled; the plan comes back as it is where `refusal` says why.
     plan
         Where the search begins, with times that fit. One that a group of shifts repeats is
-        improved in the quotient and repeated again.
+        improved in the quotient and repeated again, unless some chunks may wait and not all.
     target
         A lower bound; reaching it ends the search.
     seed
@@ -71,7 +71,7 @@ def recreate(
         single = True
         found = improve(part, copies)
         return plan if found is copies else turned_plan(instance, found)
-    if plan.shifts:
+    if plan.shifts and fits_quotient(instance.problem):
         return improved_in_quotient(instance, plan, improve) or plan
     found = improve(instance, known)
     return plan if found is known else found
@@ -148,7 +148,9 @@ def load_plan(shop: Workshop, plan: Plan) -> bool:
     shop.rows = empty_rows(len(shop.chunk), max(shop.rows.row.shape[1], longest))
     entries, _ = shop.entries(rows[:, 1], rows[:, 4])
     most = int(np.bincount(shop.net.entry["res"][0, entries]).max(initial=0))
-    while shop.table.who.shape[1] < most:
+    # Whatever arrives at a node may wait there.
+    waits = int(np.bincount(shop.net.route["dst"][0, rows[:, 1]]).max(initial=0))
+    while shop.table.who.shape[1] < max(most, waits if shop.net.buffer > 0 else 0):
         shop.enlarge()
     return bool(book_rows(shop.net, shop.jobs, shop.table, shop.rows, job, rows, shop.steps))
 

@@ -218,7 +218,8 @@ def improve(
 ):
     """Ruin and recreate until so much work is done; whether it is, or more room is needed first.
 
-    The whole work is `budget`; calls that follow one another go on as one would. `heats` are the
+    The whole work is `budget`; calls that follow one another go on as one would. Each job cancels
+    and adds up to `more` bookings on a resource, waits in a node among them. `heats` are the
     first and last temperature in parts of the reference. `best` ends as the best that was found;
     `rows` is where the search goes on.
     """

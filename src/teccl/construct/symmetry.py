@@ -500,6 +500,14 @@ def _repeated(
     return Plan(rows=rows, finish=plan.finish)
 
 
+def fits_quotient(problem: Problem) -> bool:
+    """Whether calendars of one source's chunks tell what those of all sources hold.
+
+    In a GPU that keeps some chunks those of other sources wait, too, of which they know nothing.
+    """
+    return not problem.buffer
+
+
 def is_symmetric_demand(problem: Problem, collective: Collective) -> bool:
     """Whether a collective of all ranks is all that is asked for."""
     tenants = problem.demand.tenants

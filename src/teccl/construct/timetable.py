@@ -396,10 +396,13 @@ def book(net, table, route, shared, size, start, job, is_new):
 
 @inner
 def room(table):
-    """Number of bookings that may still be added to each resource."""
+    """Number of bookings that may still be added to each resource.
+
+    Nobody lists who waits in a node, but each who does takes two moments at most.
+    """
     most = 0
     for r in range(len(table.count)):
-        most = max(most, table.count[r].who)
+        most = max(most, table.count[r].who, (table.count[r].busy + 1) // 2)
     return table.who.shape[1] - most
 
 

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from operator import itemgetter
 
+from teccl.construct.instance import Instance
 from teccl.construct.params import CHUNK_TOLERANCE
-from teccl.construct.plan import Plan
+from teccl.construct.plan import Plan, on_routes
 from teccl.demand.tenants import MAKESPAN_PART
 from teccl.result import Attempt
 from teccl.schedule import Schedule
@@ -22,8 +23,8 @@ class Candidate:
     ----------
     epochs, grid
         Its length on a grid; the grid is given here where the schedule itself is on none.
-    plan
-        What a construction made it of, for those that go on from there.
+    plan, instance
+        What a construction made it of, for those that go on from there, with the routes it names.
     note
         What the user should hear of it.
     """
@@ -34,7 +35,14 @@ class Candidate:
     epochs: int | None = None
     grid: TimeGrid | None = None
     plan: Plan | None = None
+    instance: Instance | None = None
     note: str | None = None
+
+    def plan_for(self, instance: Instance) -> Plan | None:
+        """Return the plan in an instance's routes; None if there is none, or it takes others."""
+        if self.plan is None or self.instance is None:
+            return None
+        return on_routes(self.plan, self.instance.routes, instance.routes)
 
     @property
     def length(self) -> int:

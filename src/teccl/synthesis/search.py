@@ -201,6 +201,7 @@ class Search:
         epochs: int | None = None,
         grid: TimeGrid | None = None,
         plan: "Plan | None" = None,
+        instance: "Instance | None" = None,
         note: str | None = None,
     ) -> int:
         """Re-time a schedule and keep it if it is the best with its number of chunks.
@@ -215,7 +216,7 @@ class Search:
             Its length on the grid, for schedules that have one.
         grid
             The grid that `epochs` counts on, where the schedule is made of rates on it.
-        plan
+        plan, instance
             What a construction made it of.
         note
             What the user should hear of it.
@@ -227,7 +228,9 @@ class Search:
         except ScheduleError as reason:
             # Our own schedules keep the rules; a user has done nothing wrong here.
             raise VerificationError(f"{schedule.method} made a wrong schedule: {reason}") from None
-        return self.offer_replay(replay, epochs=epochs, grid=grid, plan=plan, note=note)
+        return self.offer_replay(
+            replay, epochs=epochs, grid=grid, plan=plan, instance=instance, note=note
+        )
 
     def offer_replay(
         self,
@@ -236,6 +239,7 @@ class Search:
         epochs: int | None = None,
         grid: TimeGrid | None = None,
         plan: "Plan | None" = None,
+        instance: "Instance | None" = None,
         note: str | None = None,
     ) -> int:
         """Offer a schedule whose times are as early as its order allows, as `offer` does others."""
@@ -247,6 +251,7 @@ class Search:
             epochs=epochs,
             grid=grid,
             plan=plan,
+            instance=instance,
             note=note,
         )
         self.latest = candidate.length
@@ -260,7 +265,7 @@ class Search:
 
         schedule = realise(instance, plan, method="construct")
         epochs = None if instance.grid is None else plan.finish
-        self.offer(schedule, epochs=epochs, plan=plan, note=note)
+        self.offer(schedule, epochs=epochs, plan=plan, instance=instance, note=note)
 
     def report(self, phase: str, message: str | None = None) -> None:
         """Tell whoever listens what is known."""

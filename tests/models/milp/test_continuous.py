@@ -74,6 +74,14 @@ def test_a_ring_is_closed() -> None:
     verified(made, closed.plan)
 
 
+def test_sources_that_have_a_chunk_at_different_times_are_not_closed() -> None:
+    """One that has it late may pass on what another sends it before, which the program forgets."""
+    chunk = {"sources": [0, 1], "destinations": [2], "size": "100KB"}
+    demand = {"chunks": [chunk], "ready": {"1": "4us"}}
+    made = make_instance("line:gpus=3", demand_from_dict(demand))
+    assert closed_plan(made, best_plan(made), options=SolverOptions(work=1.0)) is None
+
+
 def test_small_problems_are_closed() -> None:
     """Most problems of a few chunks are proven, and no proof contradicts a schedule."""
     assert sum(check_random(seed) for seed in range(8)) >= 3

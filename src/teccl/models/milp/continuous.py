@@ -94,7 +94,19 @@ def _is_modelled(instance: Instance) -> bool:
     copies = problem.copy or problem.has_reductions
     is_plain = instance.grid is None and problem.buffer is None and copies
     is_steady = not topology.has_profiles and not topology.shared
-    return is_plain and is_steady and refusal(instance) is None
+    return is_plain and is_steady and _is_ready_at_once(instance) and refusal(instance) is None
+
+
+def _is_ready_at_once(instance: Instance) -> bool:
+    """Whether all who have a chunk have it from the same time on.
+
+    Another may have been sent it before it has it itself, and the program knows only one of both.
+    """
+    table = instance.problem.chunks
+    return all(
+        len(np.unique(instance.ready[table.tenant[k], table.sets[table.source_set[k]]])) == 1
+        for k in range(len(table))
+    )
 
 
 def _closed(

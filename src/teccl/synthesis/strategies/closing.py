@@ -41,7 +41,7 @@ class ExactOffGrid:
         known = search.incumbents.get(count)
         if not is_small(instance):
             return
-        start = None if known is None else known.plan or _inserted(instance, search)
+        start = None if known is None else known.plan_for(instance) or _inserted(instance, search)
         if known is None or start is None or search.bound is None:
             return
         closed = closed_plan(instance, start, options=_options(search), cancel=search.cancel)

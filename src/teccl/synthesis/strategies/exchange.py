@@ -74,8 +74,13 @@ def _stages(search: Search, network: PassageNetwork) -> Iterator[tuple[int, Care
         yield request.chunks, thorough(search.budget.left)
         return
     sizes = block_sizes(request.demand, request.topology)
-    first = num_pieces(sizes, request.topology, first_chunks(network))
+
+    def pieces(chunks: int) -> int:
+        found = num_pieces(sizes, request.topology, chunks)
+        return min(found, request.max_chunks or found)
+
+    first = pieces(first_chunks(network))
     yield first, quick(sizes)
-    finest = num_pieces(sizes, request.topology, most_chunks(request.topology))
+    finest = pieces(most_chunks(request.topology))
     if finest > first and search.is_worth(search.features.offer_work(finest // first)):
         yield finest, thorough(search.budget.left)

@@ -57,15 +57,15 @@ def _starts(search: Search) -> "list[tuple[Instance, Plan]]":
     from teccl.construct.goal import Goal
     from teccl.construct.insertion import inserted_plans, refusal
     from teccl.construct.instance import Instance
-    from teccl.construct.symmetry import num_images
+    from teccl.construct.symmetry import fits_quotient, num_images
 
     starts: list[tuple[Instance, Plan]] = []
     for count in sorted(search.incumbents, reverse=True):
         instance = Instance.build(search.request.problem(count))
         known = search.incumbents.get(count)
-        plan = None if known is None else known.plan
+        plan = None if known is None else known.plan_for(instance)
         # What a group repeats is improved for one source of each orbit.
-        alike = 1 if plan is None else num_images(plan)
+        alike = num_images(plan) if plan and fits_quotient(instance.problem) else 1
         passes = search.worthwhile // max(1, _pass(instance))
         if refusal(instance) is not None or passes * alike < PASSES_EACH:
             continue

@@ -51,7 +51,7 @@ def _counts(search: Search) -> Iterator[int]:
     laying = period * len(problem.chunks) * len(routes)
     hops = len(routes.links) / len(routes)
     # The two ways of a sum are worth pipelining only if there are several pieces.
-    count = max(period, search.features.phases)
+    count = min(max(period, search.features.phases), search.request.max_chunks or MOST_CHUNKS)
     while 2 * count <= most:
         count *= 2
     while count >= 1:
