@@ -68,7 +68,7 @@ def _insert() -> None:
 def are_compiled() -> bool:
     """Whether each module of kernels has some in the cache that are younger than it."""
     for path in PACKAGE.rglob("*.py"):
-        if "\n@nb.njit" in path.read_text(encoding="utf-8"):
+        if "\n@kernel" in path.read_text(encoding="utf-8"):
             caches = (path.parent / "__pycache__").glob(f"{path.stem}.*.nbi")
             if max((cache.stat().st_mtime for cache in caches), default=0) < path.stat().st_mtime:
                 return False

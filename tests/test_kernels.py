@@ -1,5 +1,9 @@
 """Kernels that do without counts of references: what the compiler lets them do."""
 
+import importlib
+import runpy
+import sys
+
 import numba as nb
 import numpy as np
 import pytest
@@ -23,3 +27,24 @@ def test_inner_kernels_neither_make_arrays_nor_return_parts_of_them(kernel, argu
     nb.njit(kernel)(argument)
     with pytest.raises(nb.core.errors.NumbaError, match="returning of array"):
         nb.jit(**room.targetoptions)(kernel)(argument)
+
+
+CALLED = "from teccl._kernels import inner\n@inner\ndef called(x):\n    return x + {}\n"
+CALLER = (
+    "from teccl._kernels import kernel\nfrom {0} import called\nCOUNT = {1}\n"
+    "@kernel\ndef caller(x):\n    return called(x) * COUNT\n"
+)
+
+
+def test_stamps_tell_what_a_kernel_is_made_of(tmp_path, monkeypatch) -> None:
+    """Not the file of the kernel alone, which is the same for both here."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "caller.py").write_text(CALLER.format("called", 2), encoding="utf-8")
+    stamps = []
+    for added in (1, 1, 3):
+        (tmp_path / "called.py").write_text(CALLED.format(added), encoding="utf-8")
+        sys.modules.pop("called", None)
+        importlib.invalidate_caches()
+        module = runpy.run_path(str(tmp_path / "caller.py"))
+        stamps.append(module["caller"]._cache._cache_file._source_stamp)
+    assert stamps[0] == stamps[1] != stamps[2]

@@ -1,9 +1,8 @@
 """Filling: tasks are placed one after another, each into the first gap that holds all of it."""
 
-import numba as nb
 import numpy as np
 
-from teccl._kernels import inner
+from teccl._kernels import inner, kernel
 from teccl.construct.instance import Instance, IntArray
 from teccl.construct.params import JUSTIFICATIONS
 from teccl.construct.serial import first_ending_after, occupy
@@ -114,7 +113,7 @@ def _book(uses, res, res_offset, res_hold, begin, end, count, room, now):
             occupy(begin, end, room, count, res[i], begins, begins + res_hold[i])
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _place_one_of_each(res_start, res, res_offset, res_hold, release, first, room):
     """Place one task of each group, the one that can begin first; which, and when it begins."""
     begin = np.zeros(room[-1], dtype=np.int64)
@@ -133,7 +132,7 @@ def _place_one_of_each(res_start, res, res_offset, res_hold, release, first, roo
     return start, chosen
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _place_all(
     res_start,
     res,

@@ -1,9 +1,8 @@
 """Compiled maximum flows of whole numbers on small graphs, given as matrices of capacities."""
 
-import numba as nb
 import numpy as np
 
-from teccl._kernels import inner
+from teccl._kernels import inner, kernel
 
 
 @inner
@@ -29,7 +28,7 @@ def _levels(rest, source, sink, level, queue):
     return sink >= 0 and level[sink] >= 0
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def push_flow(rest, source, sink, limit):
     """Push as much flow as there is room for, up to a limit, and return how much that is.
 
@@ -75,7 +74,7 @@ def push_flow(rest, source, sink, limit):
     return total
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def reached(rest, source):
     """Whether each node can be reached from a source over arcs that have room."""
     level = np.empty(len(rest), dtype=np.int64)
@@ -83,7 +82,7 @@ def reached(rest, source):
     return level >= 0
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def narrowest(capacity, source, members, limit):
     """Return the least flow from a source to a member, as far as it is below a limit, and to whom.
 

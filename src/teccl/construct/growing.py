@@ -1,9 +1,8 @@
 """Compiled laying of trees across corridors, under prices that grow with every link used."""
 
-import numba as nb
 import numpy as np
 
-from teccl._kernels import inner, maker
+from teccl._kernels import inner, kernel, maker
 from teccl.construct.routing import is_overloaded, next_random, price_of, shuffle
 from teccl.construct.wayfinding import cheapest, search_room
 
@@ -287,7 +286,7 @@ def _grow(root, urgent, wanted, corridors, length, ways, market, length_weight, 
     return total
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def lay_across(
     root,
     goal,

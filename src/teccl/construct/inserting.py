@@ -6,10 +6,9 @@ goes on. What was found before a booking may be outdated by it, but only be too 
 looked at again when its turn comes.
 """
 
-import numba as nb
 import numpy as np
 
-from teccl._kernels import inner, maker
+from teccl._kernels import inner, kernel, maker
 from teccl.construct.labels import (
     BLINK,
     FAN_INTO,
@@ -319,7 +318,7 @@ def remove(net, jobs, table, rows, job):
     rows.end[job].finish = 0
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def insert_all(
     net, jobs, table, labels, rows, order, first, more, is_alone, alone, random, work, until
 ):
@@ -356,7 +355,7 @@ def insert_all(
     return len(order)
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def book_rows(net, jobs, table, rows, job, planned, work):
     """Book rows of a plan, sorted by job and start; whether all their times are free."""
     for i in range(len(job)):

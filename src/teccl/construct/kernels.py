@@ -4,10 +4,9 @@ They work on the arrays of `Instance` only. Times are integers, in picoseconds o
 Functions are compiled on first use and cached on disk.
 """
 
-import numba as nb
 import numpy as np
 
-from teccl._kernels import inner, maker
+from teccl._kernels import inner, kernel, maker
 
 _INFINITY = np.int64(2**62)
 
@@ -111,7 +110,7 @@ def _is_free(route, now, res_start, res, res_offset, slot_start, slot_free):
     return True
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def greedy_multicast(
     has,
     want,
@@ -401,7 +400,7 @@ def _resources_of_links(links, link_start, res, res_start, route, count):
     return 0
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def replay(
     res_start,
     res,

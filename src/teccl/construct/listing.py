@@ -1,9 +1,8 @@
 """Compiled list scheduling: start tasks by urgency as their inputs and resources allow."""
 
-import numba as nb
 import numpy as np
 
-from teccl._kernels import inner, maker
+from teccl._kernels import inner, kernel, maker
 from teccl.construct.kernels import _first_free_slot, _grow, _heap_pop, _heap_push
 
 
@@ -63,7 +62,7 @@ def _pop_at(base, keys, values, size):
     return _heap_pop(keys[base:], values[base:], size)
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def list_schedule(
     res_start,
     res,
@@ -185,7 +184,7 @@ def list_schedule(
     return start
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def tails(next_start, next_task, next_lag, length, order):
     """Longest way from each task's start to the end of everything that hangs on it."""
     tail = length.copy()

@@ -5,10 +5,9 @@ it for a whole round. Taking one after another leaves ports idle whose partners 
 all of them at once does not, and ports with most left to do are served in every round.
 """
 
-import numba as nb
 import numpy as np
 
-from teccl._kernels import inner, maker
+from teccl._kernels import inner, kernel, maker
 from teccl.construct.kernels import _grow, _heap_pop, _heap_push
 from teccl.construct.listing import _places
 
@@ -94,7 +93,7 @@ def _match(
             )
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def matched_schedule(
     kind, first, second, hold, group, waits, next_start, next_task, next_lag, release, key, num_res
 ):

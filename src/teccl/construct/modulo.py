@@ -1,9 +1,8 @@
 """Compiled modulo scheduling: phases for one period of transfers on direct links."""
 
-import numba as nb
 import numpy as np
 
-from teccl._kernels import inner
+from teccl._kernels import inner, kernel
 
 # Slots of a link beyond which they are made longer than a transfer: so many stay nearly all free.
 _MOST_SLOTS = 1 << 20
@@ -29,7 +28,7 @@ def _nearest_free_slot(taken, width, wish, backward, period):
     return wish + (j * width - phase) % period
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def modulo_times(
     link,
     hold,

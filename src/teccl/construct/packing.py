@@ -5,13 +5,13 @@ them as leaves room for all other trees, which a flow tells (Edmonds' theorem in
 and Frank for trees that have begun); the others stay behind and grow on by themselves.
 """
 
-import numba as nb
 import numpy as np
 
+from teccl._kernels import kernel
 from teccl.construct.flows import push_flow
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _room(free, wanted, behind, inside, tail, head, most):
     """How many trees alike may take an arc, at most so many, for all others to find room.
 
@@ -36,7 +36,7 @@ def _room(free, wanted, behind, inside, tail, head, most):
     return push_flow(rest, tail, head, total + most) - total
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _next_arc(free, cost, inside, arrival, is_dead):
     """Return the arc out of a tree that ends first, of equal ones that with most room, or -1."""
     best_tail, best_head = -1, -1
@@ -55,7 +55,7 @@ def _next_arc(free, cost, inside, arrival, is_dead):
     return best_tail, best_head
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def pack_trees(capacity, wanted, is_member, cost):
     """Return trees that share the capacities: parents of all nodes (-1 for none), and how many.
 

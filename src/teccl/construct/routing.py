@@ -1,9 +1,8 @@
 """Compiled routing: paths and trees under prices that grow with the load of each resource."""
 
-import numba as nb
 import numpy as np
 
-from teccl._kernels import inner, maker
+from teccl._kernels import inner, kernel, maker
 
 # Prices are capped, so that a resource far over its target stays comparable to others.
 _MAX_EXPONENT = 60.0
@@ -84,7 +83,7 @@ def shuffle(order, state):
     return state
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def lay_trees(
     root,
     goal,

@@ -8,11 +8,10 @@ falls with the makespan, and with the number of those that come near it.
 
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from teccl._kernels import inner, maker
+from teccl._kernels import inner, kernel, maker
 from teccl.construct.inserting import book_job, common_start, insert, remove
 from teccl.construct.labels import Rows, draw
 from teccl.construct.params import BOOK_STEPS
@@ -195,7 +194,7 @@ def _take_out(net, jobs, table, rows, saved, count, random):
             remove(net, jobs, table, rows, job)
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def improve(
     net,
     jobs,

@@ -1,9 +1,8 @@
 """Compiled serial scheduling: tasks one by one, each in the first gap that all its links share."""
 
-import numba as nb
 import numpy as np
 
-from teccl._kernels import inner
+from teccl._kernels import inner, kernel
 from teccl.construct.kernels import _heap_pop, _heap_push
 
 # Sweeps after which times that still move are taken to move for ever.
@@ -46,7 +45,7 @@ def occupy(begins, ends, base, count, r, begin, end):
         count[r] += 1
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def serial_schedule(
     res_start,
     res,
@@ -116,7 +115,7 @@ def serial_schedule(
     return start
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def in_sequence(waits, next_start, next_task):
     """Return tasks in an order in which each follows everything it waits for."""
     waits = waits.copy()
@@ -138,7 +137,7 @@ def in_sequence(waits, next_start, next_task):
     return sequence[:count]
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def heads(sequence, next_start, next_task, next_lag, release):
     """Return when each task could start if nothing but what it waits for held it up."""
     head = release.copy()
@@ -148,7 +147,7 @@ def heads(sequence, next_start, next_task, next_lag, release):
     return head
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def between(sequence, next_start, next_task, is_urgent):
     """Tell which tasks are urgent or both wait for one that is and are waited for by one."""
     follows = is_urgent.copy()
@@ -164,7 +163,7 @@ def between(sequence, next_start, next_task, is_urgent):
     return follows & leads
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def sequence_of(waits, next_start, next_task, res_start, behind, by_start):
     """Return tasks in an order in which each follows what it waits for and what is ahead of it.
 
@@ -206,7 +205,7 @@ def sequence_of(waits, next_start, next_task, res_start, behind, by_start):
     return sequence
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def settle(sequence, next_start, next_task, next_lag, res_start, behind, lag, release):
     """Return the earliest start of every task when all resources keep their order.
 

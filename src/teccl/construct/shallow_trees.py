@@ -9,9 +9,9 @@ in a switch are one passage, unless they need a shared capacity twice.
 from collections.abc import Mapping
 from dataclasses import replace
 
-import numba as nb
 import numpy as np
 
+from teccl._kernels import kernel
 from teccl.construct.filling import fill_both_ways
 from teccl.construct.instance import Instance, IntArray, starts_of
 from teccl.construct.meetings import Meeting
@@ -235,7 +235,7 @@ def _add_gathered(rows: _Rows, chunks: list[int], load: IntArray) -> bool:
     return True
 
 
-@nb.njit(cache=True)
+@kernel
 def _gather(
     first, links, ends, is_switch, length, hold, held, held_start, load, root, source, begins
 ):
@@ -289,7 +289,7 @@ def _gather(
     return np.array(tree[1:]), np.array(start[1:]), np.array(leg_end[1:]), np.array(found[1:])
 
 
-@nb.njit(cache=True)
+@kernel
 def _lay(
     num,
     first,
@@ -357,7 +357,7 @@ def _lay(
     return entries
 
 
-@nb.njit(cache=True)
+@kernel
 def _take(link, held, held_start, taken, via, done, time, hold):
     """Note what a link of a tree holds; whoever was to be entered by the same comes later."""
     for j in range(held_start[link] + 1, held_start[link + 1]):

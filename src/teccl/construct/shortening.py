@@ -1,9 +1,8 @@
 """Compiled shortening of packed trees: they exchange arcs, so that loads stay as they are."""
 
-import numba as nb
 import numpy as np
 
-from teccl._kernels import inner
+from teccl._kernels import inner, kernel
 
 
 @inner
@@ -46,7 +45,7 @@ def _take_free(parent, arrival, free, cost, node):
     return True
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def shorten(parents, free, cost, looks):
     """Let trees exchange arcs while the times at which they reach their nodes add up to less.
 

@@ -7,11 +7,10 @@ Both also list who begins when, so that neighbours in time are found.
 
 from typing import NamedTuple
 
-import numba as nb
 import numpy as np
 import numpy.typing as npt
 
-from teccl._kernels import inner
+from teccl._kernels import inner, kernel
 
 IntArray = npt.NDArray[np.int64]
 Records = npt.NDArray[np.void]
@@ -406,7 +405,7 @@ def room(table):
     return table.who.shape[1] - most
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def all_distances(src, dst, length, num, far):
     """Return the shortest time from each node to each other, `far` where there is no way."""
     distance = np.full((num, num), far, dtype=np.int64)

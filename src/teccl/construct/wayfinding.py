@@ -1,9 +1,8 @@
 """Compiled laying of paths, source by source, under prices that grow with the load of resources."""
 
-import numba as nb
 import numpy as np
 
-from teccl._kernels import inner, maker
+from teccl._kernels import inner, kernel, maker
 from teccl.construct.kernels import _heap_pop, _heap_push
 from teccl.construct.routing import price_of, shuffle
 
@@ -206,7 +205,7 @@ def _batches(chosen, source, num_nodes, most, state):
     return ordered, begin, turns, state
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def lay_paths(
     source,
     end,
@@ -298,7 +297,7 @@ def lay_paths(
     return best_starts, best_routes, best_load
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def choose_routes(begin, option, routes, slots, length_weight, target, steepness, passes, seed):
     """Choose one of its own routes for every path so that the fullest resource is least full.
 

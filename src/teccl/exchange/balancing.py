@@ -5,9 +5,9 @@ with the load of a link; in further passes each is laid anew. A chunk for severa
 of all ways from a GPU that has it to one that wants it the cheapest is added until all are served.
 """
 
-import numba as nb
 import numpy as np
 
+from teccl._kernels import kernel
 from teccl.exchange.tables import PARENT, WAY
 
 # In place of the leg that brings a chunk to a GPU: it starts there, or is not there.
@@ -32,14 +32,14 @@ _NOTHING = 4
 _GAIN = 1e-3
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _price(load, scale):
     """Price of a resource with some load, over the target if scaled; at scale 0 all are equal."""
     price = np.exp(min(_HIGHEST, _STEEPNESS * (load * scale - 1.0)))
     return _LEAST + price
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _charge(use_start, use_res, use_kind, hold, size, way, sign, load, price, scale):
     """Add (or take away) the load of a passage and set the prices anew."""
     for i in range(use_start[way], use_start[way + 1]):
@@ -48,7 +48,7 @@ def _charge(use_start, use_res, use_kind, hold, size, way, sign, load, price, sc
         price[r] = _price(load[r], scale)
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _cost(use_start, use_res, pace, ways, low, high, price, least):
     """Return what a whole piece costs on the passages of a route, or something beyond `least`."""
     cost = 0.0
@@ -60,7 +60,7 @@ def _cost(use_start, use_res, pace, ways, low, high, price, least):
     return cost
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _chosen(use_start, use_res, pace, route_start, ways, first, count, price, known, is_first):
     """Return the cheapest of some routes.
 
@@ -89,7 +89,7 @@ def _chosen(use_start, use_res, pace, route_start, ways, first, count, price, kn
             return first + best
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _nearest(fabric, hold, size, choices, has, is_wanted, price, dist, via):
     """Find the cheapest way from GPUs that have a chunk to one that wants it; returns that one."""
     use_start, use_res, use_kind = fabric.use_start, fabric.use_res, fabric.use_kind
@@ -119,7 +119,7 @@ def _nearest(fabric, hold, size, choices, has, is_wanted, price, dist, via):
                 via[end] = way
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _traced(choices, node, via, path):
     """List the passages found to a GPU, first to last; returns how many."""
     count = 0
@@ -132,7 +132,7 @@ def _traced(choices, node, via, path):
     return count
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _grow(fabric, hold, choices, wanted, job, most, state, leg, load, price, scale):
     """Grow the tree of a chunk by searching; returns how many legs it has, 0 without room."""
     use_start, use_res, use_kind = fabric.use_start, fabric.use_res, fabric.use_kind
@@ -168,7 +168,7 @@ def _grow(fabric, hold, choices, wanted, job, most, state, leg, load, price, sca
     return count if has_room else 0
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _lay(leg, at, ways, low, high):
     """Write down the passages of a route one after another; returns where they end."""
     for w in range(low, high):
@@ -177,7 +177,7 @@ def _lay(leg, at, ways, low, high):
     return at
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _mark_full(use_start, use_res, leg, count, most, load, limit, is_full):
     """Mark chunks of which some leg holds a resource that is full; returns how many."""
     marked = 0
@@ -191,7 +191,7 @@ def _mark_full(use_start, use_res, leg, count, most, load, limit, is_full):
     return marked
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _run_end(source, size, start, ends, order, begin):
     """Return where chunks end that follow one another with the same source, goal and size."""
     job = order[begin]
@@ -206,7 +206,7 @@ def _run_end(source, size, start, ends, order, begin):
     return len(order)
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _pass(fabric, hold, choices, wanted, order, state, known, is_full, searches, laid, market):
     """Let the marked chunks choose anew, one run of equal ones after another.
 
@@ -266,7 +266,7 @@ def _pass(fabric, hold, choices, wanted, order, state, known, is_full, searches,
         begin = end
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def balance(fabric, hold, choices, wanted, order, num_resources, most, care):
     """Choose legs for all chunks; returns the legs of each, how many, and the loads.
 

@@ -5,8 +5,9 @@ follow pay for a link once more each time an earlier one of the pair has used it
 others where there are any. At last, as in a mesh, come all relays that need no link of these.
 """
 
-import numba as nb
 import numpy as np
+
+from teccl._kernels import kernel
 
 # Part of the other figure that decides between routes of equal latency, or equal time for a byte.
 _TIE = 1e-6
@@ -14,7 +15,7 @@ _TIE = 1e-6
 _STALE = 3
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _shortest(src, goal, cost, fan_start, fan, way_end, via, dist):
     """Find the cheapest passages from a GPU to another; `via` is the passage into each."""
     dist[:] = np.inf
@@ -37,7 +38,7 @@ def _shortest(src, goal, cost, fan_start, fan, way_end, via, dist):
                 via[way_end[way]] = way
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _trace(goal, via, way_begin, route):
     """List the passages to a GPU, first to last; returns how many."""
     count, node = 0, goal
@@ -50,7 +51,7 @@ def _trace(goal, via, way_begin, route):
     return count
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _is_known(found, count, start, ways, first, last):
     """Whether a route is among those of its pair."""
     for r in range(first, last):
@@ -63,7 +64,7 @@ def _is_known(found, count, start, ways, first, last):
     return False
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _costs(way_start, links, per_byte, uses, cost):
     """Set what each passage costs a pair whose routes have used links already."""
     for way in range(len(way_start) - 1):
@@ -72,7 +73,7 @@ def _costs(way_start, links, per_byte, uses, cost):
             cost[way] += per_byte[links[k]] * (1 + uses[links[k]])
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _use(route, way_start, links, uses):
     """Note that a route of the pair uses its links."""
     for way in route:
@@ -80,7 +81,7 @@ def _use(route, way_start, links, uses):
             uses[links[i]] += 1
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _are_unused(route, way_start, links, uses):
     """Whether no route of the pair uses any of the links."""
     for way in route:
@@ -90,7 +91,7 @@ def _are_unused(route, way_start, links, uses):
     return True
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _last(way, dst, way_end, fan_start, fan):
     """Return the first passage that leads on from another to a GPU, -1 if there is none."""
     node = way_end[way]
@@ -100,7 +101,7 @@ def _last(way, dst, way_end, fan_start, fan):
     return -1
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _noted(route, count, num_routes, start, ways):
     """Append a route to the list of all; returns their number and the list, grown if need be."""
     end = start[num_routes] + count
@@ -113,7 +114,7 @@ def _noted(route, count, num_routes, start, ways):
     return num_routes + 1, start, ways
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def find_routes(
     way_start, links, way_begin, way_end, fan_start, fan, num_gpus, latency, per_byte, most
 ):

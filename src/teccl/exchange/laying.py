@@ -6,13 +6,13 @@ its links, a link or a shared capacity, from an offset on. In mirrored time ever
 backwards: legs from the last to the first, each from its end to its start.
 """
 
-import numba as nb
 import numpy as np
 
+from teccl._kernels import kernel
 from teccl.exchange.tables import PARENT, WAY
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _room(fabric, legs, num_resources):
     """Where the calendar of each resource begins, with room for all that may be booked."""
     leg, use_start, use_res = legs.leg, fabric.use_start, fabric.use_res
@@ -25,7 +25,7 @@ def _room(fabric, legs, num_resources):
     return first
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _first_free(busy, low, high, start, hold):
     """Return the earliest time from a start on at which a calendar has room, and before what."""
     if high == low or busy[high - 1, 1] <= start:
@@ -44,7 +44,7 @@ def _first_free(busy, low, high, start, hold):
     return start, a
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _book(busy, low, high, a, begin, end):
     """Book a free time before interval `a`, merging those that touch; returns how many are more."""
     joins_before = a > low and busy[a - 1, 1] == begin
@@ -66,7 +66,7 @@ def _book(busy, low, high, a, begin, end):
     return 1
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _steps(links, kind, alpha, hold, low, high, size, mirrored, offset, held):
     """Note from when and how long each link of a passage is held; returns how long that takes."""
     length = 0
@@ -80,7 +80,7 @@ def _steps(links, kind, alpha, hold, low, high, size, mirrored, offset, held):
     return length
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def _fit(links, res_start, res, low, high, offset, held, ready, busy, first, count, place):
     """Return the earliest start of a passage at which all that it holds is free.
 
@@ -104,7 +104,7 @@ def _fit(links, res_start, res, low, high, offset, held, ready, busy, first, cou
     return start
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def book_all(fabric, legs, hold, order, num_resources, mirrored, begin, limit):
     """Book legs in an order, note when each begins and return the last arrival.
 
@@ -155,7 +155,7 @@ def book_all(fabric, legs, hold, order, num_resources, mirrored, begin, limit):
     return finish
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def lengths_of(fabric, legs, hold):
     """How long each leg takes."""
     way_start, links, kind, alpha = fabric[:4]
@@ -167,7 +167,7 @@ def lengths_of(fabric, legs, hold):
     return length
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def hops_of(fabric, legs, hold, begin):
     """Every hop of every leg: leg, link and start, and when it arrives at the far end."""
     way_start, links, kind, alpha = fabric[:4]

@@ -1,14 +1,15 @@
 """Compiled loads: how full links get when ranks that sit somewhere exchange their bytes."""
 
-import numba as nb
 import numpy as np
+
+from teccl._kernels import kernel
 
 # Part that all loads together count beside the fullest: where that stays the same, less elsewhere
 # is better.
 _SPREAD = 0.02
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def cost_of(gpu, src, dst, volume, axis, weight, fabric, choices, routes, seconds, load):
     """Weighted time of all axes: of each the fullest resource, and a little of all of them.
 
@@ -42,7 +43,7 @@ def cost_of(gpu, src, dst, volume, axis, weight, fabric, choices, routes, second
     return total
 
 
-@nb.njit(cache=True, nogil=True)
+@kernel
 def improve(gpu, src, dst, volume, axis, weight, fabric, choices, routes, seconds, load, budget):
     """Exchange two ranks at a time while that is better; returns the cost.
 

@@ -5,8 +5,9 @@ differs from the others of its orbit by what is *freed*, images that were remove
 *booked* beside them. Times are whole picoseconds.
 """
 
-import numba as nb
 import numpy as np
+
+from teccl._kernels import kernel
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -24,7 +25,7 @@ _NEVER = np.iinfo(np.int64).max
 (BEGIN, UNTIL) = range(2)
 
 
-@nb.njit(cache=True)
+@kernel
 def next_free(link, time, length, calendars):
     """Return the first moment from a time on at which a link is free for so long."""
     orbit = calendars[LINKS][LINE, link]
@@ -54,7 +55,7 @@ def next_free(link, time, length, calendars):
             return time
 
 
-@nb.njit(cache=True)
+@kernel
 def _look(link, time, calendars):
     """Return the first booking of a link that begins at a time or later, and where they end."""
     low = calendars[LINKS][PLACE, link]
@@ -68,7 +69,7 @@ def _look(link, time, calendars):
     return low, stop
 
 
-@nb.njit(cache=True)
+@kernel
 def _images_from(link, orbit, time, calendars):
     """First image that ends after a time, where its orbit's end, and the same of freed ones."""
     low, stop = calendars[FIRST][orbit], calendars[FIRST][orbit + 1]
@@ -90,7 +91,7 @@ def _images_from(link, orbit, time, calendars):
     return low, stop, gap, gaps
 
 
-@nb.njit(cache=True)
+@kernel
 def book(link, start, stop, length, calendars):
     """Hold a link from one moment to another; what it is booked for inside is held, too.
 
@@ -116,14 +117,14 @@ def book(link, start, stop, length, calendars):
         calendars[LINKS][COUNT, link] -= merged
 
 
-@nb.njit(cache=True)
+@kernel
 def _move(node, place, calendars):
     """Keep a booking elsewhere."""
     calendars[BOOKS][BEGIN, place] = calendars[BOOKS][BEGIN, node]
     calendars[BOOKS][UNTIL, place] = calendars[BOOKS][UNTIL, node]
 
 
-@nb.njit(cache=True)
+@kernel
 def _insert(link, node, calendars):
     """Make room for a booking before another; return where it is, and where a link's end."""
     first, count = calendars[LINKS][PLACE, link], calendars[LINKS][COUNT, link]
@@ -141,7 +142,7 @@ def _insert(link, node, calendars):
     return node, first + count + 1
 
 
-@nb.njit(cache=True)
+@kernel
 def fit(first, second, time, lengths, calendars):
     """Return when a chunk can begin to cross a link and then at once another, if that is given."""
     held = lengths[0, first]

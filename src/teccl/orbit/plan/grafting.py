@@ -8,9 +8,9 @@ on inside, even if another link from outside is idle just then. Chunk after chun
 
 import heapq
 
-import numba as nb
 import numpy as np
 
+from teccl._kernels import kernel
 from teccl.orbit.plan.bookings import LINKS, TAIL, book, fit, next_free
 
 _NEVER = np.iinfo(np.int64).max
@@ -26,7 +26,7 @@ _CLOSE = 8
 (ENTERING, SERVED) = range(2)
 
 
-@nb.njit(cache=True)
+@kernel
 def apart(rank, element, lattice):
     """Return the rank that an element takes to another."""
     digits, sizes, strides, per_place = lattice
@@ -38,7 +38,7 @@ def apart(rank, element, lattice):
     return total * per_place + position
 
 
-@nb.njit(cache=True)
+@kernel
 def graft(images, wants, kin, hold, lattice, ways, lengths, calendars):
     """Bring chunks to all ranks that lack them.
 
@@ -96,7 +96,7 @@ def graft(images, wants, kin, hold, lattice, ways, lengths, calendars):
     return sends[:count]
 
 
-@nb.njit(cache=True)
+@kernel
 def _learn(image, lacking, images, wants, kin, hold, lattice, ways, known_to):
     """Note when a chunk is at those who may send it to ranks that lack it."""
     known, since, when = known_to
@@ -113,7 +113,7 @@ def _learn(image, lacking, images, wants, kin, hold, lattice, ways, known_to):
         since[missing[place]], known[missing[place]] = when[place], -1
 
 
-@nb.njit(cache=True)
+@kernel
 def _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count):
     """Bring one chunk to all ranks that lack it, as far as they can be reached."""
     close = np.empty((2, 2 * _CLOSE), dtype=np.int64)
@@ -153,7 +153,7 @@ def _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count):
     return count
 
 
-@nb.njit(cache=True)
+@kernel
 def _offer(way, source, rank, time, key, plan, ways, lengths, calendars):
     """Plan to serve a rank from one that has the chunk from a time on, if that costs less."""
     held_for = _held(way, source, rank, ways, lengths)
@@ -168,7 +168,7 @@ def _offer(way, source, rank, time, key, plan, ways, lengths, calendars):
         plan[rank, 0], plan[rank, 1], plan[rank, 2], plan[rank, 3] = way, source, start, arrival
 
 
-@nb.njit(cache=True)
+@kernel
 def _is_free(rank, found, ways, lengths, calendars):
     """Whether the links of what was found for a rank are still free then."""
     way, source, start = found[0], found[1], found[2]
@@ -182,7 +182,7 @@ def _is_free(rank, found, ways, lengths, calendars):
     return second < 0 or next_free(second, there, lengths[0, second], calendars) == there
 
 
-@nb.njit(cache=True)
+@kernel
 def passed(way, source, rank, time, ways, lengths):
     """When one rank has a chunk from another at the earliest, over links that are free."""
     link = ways[TABLES][OUT, way, source]
@@ -197,7 +197,7 @@ def passed(way, source, rank, time, ways, lengths):
     return time + lengths[0, second] + lengths[1, second]
 
 
-@nb.njit(cache=True)
+@kernel
 def reached(way, rank, ways):
     """Ranks that a way may lead to from a rank; -1 stands for none."""
     switch = ways[TABLES][ENTERED, way, rank]
@@ -207,7 +207,7 @@ def reached(way, rank, ways):
     return ways[MEMBERS][first[SERVED, way, switch] : first[SERVED, way, switch + 1]]
 
 
-@nb.njit(cache=True)
+@kernel
 def _senders(way, rank, ways):
     """Ranks that a way may lead from to a rank; -1 stands for none."""
     if ways[TABLES][INTO, way, rank] < 0:
@@ -216,7 +216,7 @@ def _senders(way, rank, ways):
     return ways[MEMBERS][first[ENTERING, way, switch] : first[ENTERING, way, switch + 1]]
 
 
-@nb.njit(cache=True)
+@kernel
 def _held(way, source, rank, ways, lengths):
     """For how long links are held on a way, all together."""
     total = lengths[0, ways[TABLES][OUT, way, source]]
@@ -226,7 +226,7 @@ def _held(way, source, rank, ways, lengths):
     return total
 
 
-@nb.njit(cache=True)
+@kernel
 def commit(way, source, rank, start, ways, lengths, calendars):
     """Book the links of a way."""
     link, second = ways[TABLES][OUT, way, source], ways[TABLES][INTO, way, rank]
@@ -237,7 +237,7 @@ def commit(way, source, rank, start, ways, lengths, calendars):
         book(second, there, there + takes, takes, calendars)
 
 
-@nb.njit(cache=True)
+@kernel
 def _best(rank, since, ways, lengths, calendars, close):
     """The way, sender and start with the least price for a rank, the arrival and that price."""
     found_way, found_source, found_start, found, least = -1, -1, _NEVER, _NEVER, _NEVER
@@ -275,7 +275,7 @@ def _best(rank, since, ways, lengths, calendars, close):
     return found_way, found_source, found_start, found, least
 
 
-@nb.njit(cache=True)
+@kernel
 def _choose(way, rank, since, ways, lengths, calendars, close):
     """Choose senders: those that have a chunk first, and those whose links are free first.
 

@@ -7,9 +7,9 @@ somebody has not got the chunk yet. Ranks that are *spare* are left for ways tha
 otherwise: nobody waits for them, and in the end any way can serve them.
 """
 
-import numba as nb
 import numpy as np
 
+from teccl._kernels import kernel
 from teccl.orbit.plan.timetables import blank, earliest, occupy
 
 _NEVER = np.iinfo(np.int64).max
@@ -17,7 +17,7 @@ _NEVER = np.iinfo(np.int64).max
 _CHUNK, _WAY, _FROM, _TO = range(4)
 
 
-@nb.njit(cache=True)
+@kernel
 def grow(owner, size, ways, tables, members, spare):
     """Bring every chunk to every rank.
 
@@ -96,7 +96,7 @@ def grow(owner, size, ways, tables, members, spare):
     return sends[:count], starts[:count]
 
 
-@nb.njit(cache=True)
+@kernel
 def _claim(chunk, rank, has, known, block):
     """Note that a rank has a chunk or is about to get it."""
     has[chunk, rank] = True
@@ -105,7 +105,7 @@ def _claim(chunk, rank, has, known, block):
             known[w, chunk, block[w, rank]] = True
 
 
-@nb.njit(cache=True)
+@kernel
 def _hold(chunk, rank, tables, waiting):
     """Let a rank that has a chunk from now on wait for its ways."""
     target, entered, _ = tables
@@ -121,7 +121,7 @@ def _hold(chunk, rank, tables, waiting):
             ends[w, 1] += 1
 
 
-@nb.njit(cache=True)
+@kernel
 def _next_way(now, ways, calendars, waiting):
     """The way that can begin first among those for which somebody waits, and when.
 
@@ -143,7 +143,7 @@ def _next_way(now, ways, calendars, waiting):
     return way, when
 
 
-@nb.njit(cache=True)
+@kernel
 def _last_step(way, ways):
     """Position of the last link of a way."""
     last = ways[0].shape[1] - 1
@@ -152,7 +152,7 @@ def _last_step(way, ways):
     return last
 
 
-@nb.njit(cache=True)
+@kernel
 def _next_arrival(ways, starts, flight, flown):
     """The way on which something arrives next, and when."""
     coming, arrives = -1, _NEVER
@@ -164,7 +164,7 @@ def _next_arrival(ways, starts, flight, flown):
     return coming, arrives
 
 
-@nb.njit(cache=True)
+@kernel
 def _straight(way, target, has, spare, waiting):
     """Take the next of a straight way's queue; its rank is -1 where there is nothing to send."""
     queue, ends, kept, kept_ends, _, _ = waiting
@@ -187,7 +187,7 @@ def _straight(way, target, has, spare, waiting):
     return chunk, source, rank
 
 
-@nb.njit(cache=True)
+@kernel
 def _through(way, members, known, block, waiting):
     """Take the next rank of a hub; it is -1 where the first hub has served all."""
     queue, ends, _, _, holder, place = waiting
@@ -204,7 +204,7 @@ def _through(way, members, known, block, waiting):
     return chunk, holder[way, chunk, hub], member_rank[at]
 
 
-@nb.njit(cache=True)
+@kernel
 def mark_apart(order, target):
     """Mark ranks, in the given order, of which no two are joined by a straight way."""
     marked = np.zeros(target.shape[1], dtype=np.bool_)
@@ -223,7 +223,7 @@ def mark_apart(order, target):
     return marked
 
 
-@nb.njit(cache=True)
+@kernel
 def raise_starts(count, edges):
     """Return the least starts for which each edge's second begins so long after its first."""
     starts = np.zeros(count, dtype=np.int64)

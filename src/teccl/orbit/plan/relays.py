@@ -1,14 +1,14 @@
 """Compiled loops of AllToAlls: routes over ways with little to do, and who goes first on each."""
 
-import numba as nb
 import numpy as np
 
+from teccl._kernels import kernel
 from teccl.orbit.plan.timetables import blank, earliest, occupy
 
 _NEVER = np.iinfo(np.int64).max
 
 
-@nb.njit(cache=True)
+@kernel
 def choose_parents(order, distance, before, busy):
     """Choose for each rank the last way of a cheapest route to it.
 
@@ -56,7 +56,7 @@ def choose_parents(order, distance, before, busy):
     return parent, by
 
 
-@nb.njit(cache=True)
+@kernel
 def relay(first_step, step_way, ways):
     """Send items along their steps, each way serving first who has farthest to go.
 
@@ -119,13 +119,13 @@ def relay(first_step, step_way, ways):
     return starts
 
 
-@nb.njit(cache=True)
+@kernel
 def _is_before(a, b, left):
     """Whether a step goes before another: it has farther to go, or was listed first."""
     return left[a] > left[b] or (left[a] == left[b] and a < b)
 
 
-@nb.njit(cache=True)
+@kernel
 def _push(heap, base, waiting, way, step, left):
     """Add a step to the heap of a way."""
     at, low = waiting[way], base[way]
@@ -136,7 +136,7 @@ def _push(heap, base, waiting, way, step, left):
     heap[low + at] = step
 
 
-@nb.njit(cache=True)
+@kernel
 def _pop(heap, base, waiting, way, left):
     """Take the first step from the heap of a way."""
     low = base[way]

@@ -7,16 +7,16 @@ as the fabric was before the damage; for more where that leads nowhere.
 
 import heapq
 
-import numba as nb
 import numpy as np
 
+from teccl._kernels import kernel
 from teccl.orbit.plan.bookings import fit
 from teccl.orbit.plan.grafting import INTO, OUT, TABLES, apart, commit, passed, reached
 
 _NEVER = np.iinfo(np.int64).max
 
 
-@nb.njit(cache=True)
+@kernel
 def reroute(images, holders, goals, costs, slacks, lattice, ways, lengths, calendars, room):
     """Lead chunks with one destination there, each on the way that arrives first.
 
@@ -81,14 +81,14 @@ def reroute(images, holders, goals, costs, slacks, lattice, ways, lengths, calen
     return sends[:count], len(images)
 
 
-@nb.njit(cache=True)
+@kernel
 def _cost(rank, goal, costs, lattice):
     """Least time for which links are held on the way from one rank to another."""
     per_place = lattice[3]
     return costs[rank % per_place, apart(goal, rank // per_place, lattice)]
 
 
-@nb.njit(cache=True)
+@kernel
 def _spread(heap, frame, costs, lattice, ways, lengths, calendars):
     """Give ranks the times at which a chunk can be there until that of the goal is certain."""
     owner, goal, limit, stamp, mark, label, via = frame

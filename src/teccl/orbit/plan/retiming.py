@@ -1,12 +1,12 @@
 """Compiled loop that places the transfers of mended trees as early as links and chunks allow."""
 
-import numba as nb
 import numpy as np
 
+from teccl._kernels import kernel
 from teccl.orbit.plan.bookings import book, fit
 
 
-@nb.njit(cache=True)
+@kernel
 def retime(moves, ready, sums, lengths, calendars):
     """Place transfers one after the other, each at the first moment at which it fits.
 
@@ -55,7 +55,7 @@ def retime(moves, ready, sums, lengths, calendars):
     return start
 
 
-@nb.njit(cache=True)
+@kernel
 def hold_all(links, starts, lengths, calendars):
     """Book sends over single links."""
     for at in range(len(links)):

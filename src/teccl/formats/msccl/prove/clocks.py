@@ -1,10 +1,11 @@
 """Compiled replay of a program with vector clocks; see `races`."""
 
-import numba as nb
 import numpy as np
 
+from teccl._kernels import kernel
 
-@nb.njit(cache=True)
+
+@kernel
 def _learn(now, kept, begin):
     # Loops over a slice become vector instructions, those with an offset do not.
     other = kept[begin : begin + len(now)]
@@ -12,7 +13,7 @@ def _learn(now, kept, begin):
         now[i] = max(now[i], other[i])
 
 
-@nb.njit(cache=True)
+@kernel
 def _grown(array):
     bigger = np.empty(2 * len(array), dtype=array.dtype)
     for i in range(len(array)):
@@ -20,7 +21,7 @@ def _grown(array):
     return bigger
 
 
-@nb.njit(cache=True)
+@kernel
 def _note(found, num_found, action, cell, is_write, other, other_is_write):
     """Add a row if there is room; return how many there are."""
     if num_found == len(found):
@@ -30,7 +31,7 @@ def _note(found, num_found, action, cell, is_write, other, other_is_write):
     return num_found + 1
 
 
-@nb.njit(cache=True)
+@kernel
 def unordered(order, block, place, accesses, first, source, column, num_columns, num_cells, most):
     """Return pairs of accesses to one cell, one of them a write, that nothing orders.
 

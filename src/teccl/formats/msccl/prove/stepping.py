@@ -1,10 +1,11 @@
 """Compiled run of a program's control flow; see `flow`."""
 
-import numba as nb
 import numpy as np
 
+from teccl._kernels import kernel
 
-@nb.njit(cache=True)
+
+@kernel
 def completed(
     first, first_wait, wait_block, wait_number, published, count, out, into, depth, num_connections
 ):

@@ -4,15 +4,16 @@ Events are sorted by chunk, then time, what happens, and transfer: nothing that 
 concerns another. Functions are compiled on first use and cached on disk.
 """
 
-import numba as nb
 import numpy as np
+
+from teccl._kernels import kernel
 
 # What happens to a GPU's copy of a chunk at one instant, in this order.
 MERGE, REPLACE, SEND = range(3)
 _NEVER = np.int64(1 << 62)
 
 
-@nb.njit(cache=True)
+@kernel
 def _grown(array):
     bigger = np.empty(2 * len(array), dtype=array.dtype)
     for i in range(len(array)):
@@ -20,7 +21,7 @@ def _grown(array):
     return bigger
 
 
-@nb.njit(cache=True)
+@kernel
 def useful(events, action, first, src, dst, combined, is_source, is_wanted):
     """Say which transfers bring something new that leads to a destination.
 
@@ -61,7 +62,7 @@ def useful(events, action, first, src, dst, combined, is_source, is_wanted):
     return kept
 
 
-@nb.njit(cache=True)
+@kernel
 def history(events, action, first, src, dst, start, arrival, merges, combined, ranks):
     """Walk over the events of each chunk and note who uses what; see `History`."""
     count = len(src)
@@ -161,7 +162,7 @@ def history(events, action, first, src, dst, start, arrival, merges, combined, r
     )
 
 
-@nb.njit(cache=True)
+@kernel
 def _reaches_beyond(one, other):
     """Whether a set has a member that another has not."""
     for word in range(len(one)):
@@ -170,7 +171,7 @@ def _reaches_beyond(one, other):
     return False
 
 
-@nb.njit(cache=True)
+@kernel
 def join_levels(level, src, dst, start, arrival, available, needed, quiet, ranks):
     """Give sends that lose no time by it the level of the one before on their connection."""
     first = np.full(ranks * ranks, -1)
@@ -190,7 +191,7 @@ def join_levels(level, src, dst, start, arrival, available, needed, quiet, ranks
             first[c], since[c], passed_on[c] = level[t], start[t], needed[t]
 
 
-@nb.njit(cache=True)
+@kernel
 def settle_levels(level, feeder_first, feeder_count, feeders, followers, successors, passes):
     """Raise levels until each transfer is above what it carries and not below what it follows."""
     for _ in range(passes):
@@ -213,7 +214,7 @@ def settle_levels(level, feeder_first, feeder_count, feeders, followers, success
             break
 
 
-@nb.njit(cache=True)
+@kernel
 def block_positions(first, piece, group, weight, pieces, neighbours, passes, tiny):
     """Order the pieces of each block so that those that travel together are neighbours.
 
@@ -259,7 +260,7 @@ def block_positions(first, piece, group, weight, pieces, neighbours, passes, tin
     return result
 
 
-@nb.njit(cache=True)
+@kernel
 def _tour(shared):
     """Go from piece to piece, always to the one that shares most."""
     size = len(shared)
@@ -277,7 +278,7 @@ def _tour(shared):
     return tour
 
 
-@nb.njit(cache=True)
+@kernel
 def _nearest(shared, most):
     """For each piece, those that share most with it, best first, -1 where there are fewer."""
     nearest = np.full((len(shared), most), -1)
@@ -296,7 +297,7 @@ def _nearest(shared, most):
     return nearest
 
 
-@nb.njit(cache=True)
+@kernel
 def _gain(shared, order, first, last):
     """What reversing order[first .. last] gains: two neighbourhoods end, two begin."""
     gain = 0.0
@@ -309,7 +310,7 @@ def _gain(shared, order, first, last):
     return gain
 
 
-@nb.njit(cache=True)
+@kernel
 def _improve(shared, order, neighbours, passes, tiny):
     """Reverse stretches of a tour while that gains (2-opt), to make near pieces neighbours."""
     size = len(order)
@@ -339,7 +340,7 @@ def _improve(shared, order, neighbours, passes, tiny):
             break
 
 
-@nb.njit(cache=True)
+@kernel
 def _note(latest, touched, num_touched, block, step, other):
     """Remember another block's latest step; return how many blocks are remembered."""
     b = block[other]
@@ -352,7 +353,7 @@ def _note(latest, touched, num_touched, block, step, other):
     return num_touched
 
 
-@nb.njit(cache=True)
+@kernel
 def _candidates(block, reads, writes, count, num_blocks, num_cells):
     """For each step, the latest step of every other block whose accesses it must come after.
 
@@ -408,7 +409,7 @@ def _candidates(block, reads, writes, count, num_blocks, num_cells):
     return first, found[:num_found]
 
 
-@nb.njit(cache=True)
+@kernel
 def _take_latest(now, kept, begin):
     """Add to a clock what another knows."""
     # Loops over a slice become vector instructions, those with an offset do not.
@@ -417,7 +418,7 @@ def _take_latest(now, kept, begin):
         now[i] = max(now[i], other[i])
 
 
-@nb.njit(cache=True)
+@kernel
 def waits(block, place, pair, reads, writes, count, num_blocks, num_cells):
     """What each step must wait for, without what follows anyway.
 
