@@ -108,3 +108,9 @@ def run_ranks(
     for rank, each in enumerate(found):
         assert each.code == 0, f"rank {rank} ended with {each.code}: {each.err[-3000:]}"
     return found
+
+
+def counted(rank: Rank) -> dict[str, int]:
+    """Calls that a rank counted, by what made them."""
+    lines = [line.split() for line in rank.out.splitlines()]
+    return {line[0]: int(line[1]) for line in lines if line[0] in ("schedule", "inner")}

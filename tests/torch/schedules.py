@@ -18,6 +18,8 @@ COLLECTIVES = (
     *("allreduce", "allgather", "reducescatter", "alltoall"),
     *("broadcast", "reduce", "gather", "scatter"),
 )
+# Sizes at which plans change from one schedule to the next.
+EDGES = (0, 300, 5_000, 70_000, 2**25)
 METHODS = ("auto", "construct", "ring", "binomial-tree", "shortest-path", "recursive-doubling")
 
 
@@ -121,3 +123,21 @@ def write_plan(folder: Path, ranges: list[tuple[int, int, Schedule]]) -> Path:
     }
     (folder / "plan.json").write_text(json.dumps(document), encoding="utf-8")
     return folder
+
+
+def write_plans(folder: Path, gpus: int, seed: int) -> None:
+    """Plans for all collectives: one-shot, ring or the best, and random ones on random networks."""
+    rng = random.Random(seed)
+    for collective in COLLECTIVES:
+        # Two roots have plans, the others are left to the inner group.
+        roots = rng.sample(range(gpus), 2) if has_root(collective) else [None]
+        for root in roots:
+            made = [
+                one_shot(gpus, collective, root=root),
+                solved(f"fully-connected:gpus={gpus}", collective, root=root),
+                solved(f"ring:gpus={gpus}", collective, root=root),
+                random_schedule(rng, gpus, collective, root),
+            ]
+            rng.shuffle(made)
+            ranges = zip(EDGES, EDGES[1:], made, strict=False)
+            write_plan(folder / f"{collective}-{root}", [(a, b, s) for a, b, s in ranges])

@@ -1,8 +1,8 @@
-"""The process group beyond single calls: synthesis, sub-groups, futures, layers, explanations."""
+"""The process group: synthesis, sub-groups, futures, layers, explanations, a sample of calls."""
 
 import pytest
-from tests.torch.ranks import ROOT, Rank, needs_torch, run_ranks
-from tests.torch.schedules import solved, write_plan
+from tests.torch.ranks import ROOT, Rank, counted, needs_torch, run_ranks
+from tests.torch.schedules import solved, write_plan, write_plans
 
 pytestmark = needs_torch()
 SCRIPT = ROOT / "tests" / "torch" / "programs" / "features.py"
@@ -19,10 +19,11 @@ CHECKS = (
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory) -> list[Rank]:
-    """Four ranks that have made all checks."""
+    """Three ranks that have made all checks, and calls beside gloo's."""
     folder = tmp_path_factory.mktemp("ranks")
-    write_plan(folder / "plans", [(0, 100_000, solved("ring:gpus=4", "allreduce"))])
-    return run_ranks(SCRIPT, 4, folder)
+    write_plans(folder / "cases", 3, seed=1)
+    write_plan(folder / "plans", [(0, 100_000, solved("ring:gpus=3", "allreduce"))])
+    return run_ranks(SCRIPT, 3, folder, "16")
 
 
 @pytest.mark.parametrize("check", CHECKS)
@@ -34,8 +35,16 @@ def test_feature(ranks, check):
 
 def test_every_check_is_named(ranks):
     """No check of the script is left out here."""
-    names = [line.split()[1] for line in ranks[0].out.splitlines()]
+    lines = [line.split() for line in ranks[0].out.splitlines()]
+    names = [name for outcome, name in lines if outcome in ("passed", "failed")]
     assert tuple(names) == CHECKS
+
+
+def test_a_sample_of_calls_equals_gloo(ranks):
+    """Random calls on three ranks, by messages and by rounds matched in order alone."""
+    found = counted(ranks[0])
+    assert found["schedule"] > 8
+    assert found["inner"] > 0
 
 
 class Inner:

@@ -268,19 +268,26 @@ def check(seed: int, rank: int, size: int, group, gloo) -> None:
             assert same_everywhere(a, gloo), where
 
 
-def main() -> None:
-    plan = f"{sys.argv[1]}/plans"
-    rank, size, _ = begin(plan=plan)
+def compare(group: dist.ProcessGroup, plan: str, seeds: range) -> None:
+    """Make calls on a group of all ranks, on one like it that runs rounds, and on gloo."""
+    rank, size = dist.get_rank(), dist.get_world_size()
     gloo = dist.new_group(backend="gloo")
     given = teccl.torch.Options(plan=plan, lowering="rounds")
     rounds = dist.new_group(backend="teccl", pg_options=given)
-    for seed in range(int(sys.argv[2]), int(sys.argv[3])):
-        for group in (dist.group.WORLD, rounds):
-            check(seed, rank, size, group, gloo)
+    for seed in seeds:
+        for each in (group, rounds):
+            check(seed, rank, size, each, gloo)
     dist.barrier()
     if rank == 0:
         for how in ("schedule", "inner"):
-            say(how, sum(record.calls for record in teccl.torch.records() if record.how == how))
+            records = [*teccl.torch.records(group), *teccl.torch.records(rounds)]
+            say(how, sum(record.calls for record in records if record.how == how))
+
+
+def main() -> None:
+    plan = f"{sys.argv[1]}/plans"
+    begin(plan=plan)
+    compare(dist.group.WORLD, plan, range(int(sys.argv[2]), int(sys.argv[3])))
     dist.destroy_process_group()
 
 

@@ -1,4 +1,7 @@
-"""What a group can do beyond single calls; each rank runs all checks and says which passed."""
+"""What a group can do beyond single calls; each rank runs all checks and says which passed.
+
+At last it makes random calls, with plans in ``FOLDER/cases``: ``features.py FOLDER CALLS``.
+"""
 
 import sys
 import traceback
@@ -8,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as functional
+from tests.torch.programs.cases import compare
 from tests.torch.programs.member import begin, say
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
@@ -20,7 +24,7 @@ from torch.distributed.tensor.parallel import (
 import teccl.torch
 from teccl.errors import RunError
 
-rank, size, folder = begin(plan=[sys.argv[1] + "/plans"], topology=f"fully-connected:gpus={4}")
+rank, size, folder = begin(plan=[sys.argv[1] + "/plans"], topology="fully-connected:gpus=3")
 LAST = size - 1
 
 
@@ -56,16 +60,18 @@ def equal_sizes_share_a_synthesis() -> None:
 
 
 def sub_groups_have_schedules_of_their_own() -> None:
-    pairs = [dist.new_group([0, 2], backend="teccl"), dist.new_group([3, 1], backend="teccl")]
-    mine = pairs[0] if rank in (0, 2) else pairs[1]
-    tensor = torch.full((50_000,), float(rank))
-    dist.all_reduce(tensor, group=mine)
-    assert tensor.eq(2 if rank in (0, 2) else 4).all()
-    out = torch.empty(2 * 7, dtype=torch.int64)
-    dist.all_gather_into_tensor(out, torch.full((7,), rank), group=mine)
-    members = dist.get_process_group_ranks(mine)
-    assert out.tolist() == [members[0]] * 7 + [members[1]] * 7
-    assert [r.how for r in teccl.torch.records(mine)] == ["schedule", "schedule"]
+    every = [(ranks, dist.new_group(ranks, backend="teccl")) for ranks in ([0, 1], [2, 0])]
+    for ranks, mine in every:
+        if rank not in ranks:
+            continue
+        tensor = torch.full((50_000,), float(rank))
+        dist.all_reduce(tensor, group=mine)
+        assert tensor.eq(sum(ranks)).all()
+        out = torch.empty(2 * 7, dtype=torch.int64)
+        dist.all_gather_into_tensor(out, torch.full((7,), rank), group=mine)
+        members = dist.get_process_group_ranks(mine)
+        assert out.tolist() == [members[0]] * 7 + [members[1]] * 7
+        assert [r.how for r in teccl.torch.records(mine)] == ["schedule", "schedule"]
 
 
 def averages_are_passed_on() -> None:
@@ -185,7 +191,7 @@ def tensor_parallel_layers_train() -> None:
     losses = []
     for parallel in (False, True):
         torch.manual_seed(0)
-        model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
+        model = nn.Sequential(nn.Linear(8, 12), nn.ReLU(), nn.Linear(12, 4))
         if parallel:
             mesh = init_device_mesh("cpu", (size,))
             plan = {"0": ColwiseParallel(), "2": RowwiseParallel()}
@@ -250,4 +256,7 @@ if __name__ == "__main__":
         else:
             say("passed", each.__name__)
     dist.barrier()
+    cases = sys.argv[1] + "/cases"
+    given = teccl.torch.Options(plan=cases)
+    compare(dist.new_group(backend="teccl", pg_options=given), cases, range(int(sys.argv[2])))
     dist.destroy_process_group()
