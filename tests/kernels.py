@@ -45,9 +45,10 @@ HALVES = (
 
 
 def compile_half(number: int) -> None:
-    """Insert and exchange in the first half, and run the commands of each."""
+    """Insert in the first half and exchange in the second, and run the commands of each."""
     if number == 0:
         _insert()
+    else:
         Planner("star:gpus=3").plan([[0, 9, 9], [9, 0, 9], [9, 9, 0]], work=1000)
     with tempfile.TemporaryDirectory(prefix="teccl-kernels-") as folder:
         os.chdir(folder)

@@ -20,6 +20,7 @@ from tests.malformed_corpus import (
     Case,
     as_json,
 )
+from tests.sampling import thinned
 
 TOPOLOGY_COMMANDS = (
     ("topology", "show", "{file}", "-o", "out.yaml"),
@@ -358,18 +359,27 @@ def files_opened_by(*arguments: object) -> list[str]:
     return OPENED[start:]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("solve", "dgx9", "allgather", "--size", "1MB", "-o", "out.json"),
-        ("verify", "x.yaml"),
-        ("topology", "check", "x.yaml"),
-        ("topology", "chek", "x.yaml"),
-        ("solve", "ring:gpus=4", "--demand", "x.yaml", "-o", "out.json"),
-    ],
-    ids=" ".join,
+PROCESSES = (
+    ("solve", "dgx9", "allgather", "--size", "1MB", "-o", "out.json"),
+    ("verify", "x.yaml"),
+    ("topology", "check", "x.yaml"),
+    ("topology", "chek", "x.yaml"),
+    ("solve", "ring:gpus=4", "--demand", "x.yaml", "-o", "out.json"),
 )
-@pytest.mark.parametrize("title", ["python object", "bomb", "deep flow"])
+TITLES = ("python object", "bomb", "deep flow")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "title"),
+    thinned(
+        (
+            (arguments, TITLES[(i + j) % len(TITLES)])
+            for i, arguments in enumerate(PROCESSES)
+            for j in range(len(TITLES))
+        ),
+        len(TITLES),
+    ),
+)
 def test_malformed_in_a_process_of_its_own(
     arguments: tuple[str, ...], title: str, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from tests.sampling import counts
 
 import teccl
 from teccl.construct.gathering import gathered_allreduce
@@ -96,7 +97,7 @@ def test_other_ways_of_switching_are_served(collective, options):
     assert verify(result.schedule) == ()
 
 
-@pytest.mark.parametrize("chassis", [2, 3])
+@pytest.mark.parametrize("chassis", counts(2, 3))
 def test_sums_in_several_chassis_are_right(chassis):
     result = teccl.solve(
         f"dgx-h100:chassis={chassis},nvls=true", "allreduce", size="64MB", effort="quick"

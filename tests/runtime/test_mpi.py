@@ -1,6 +1,7 @@
 """Schedules on real MPI ranks: exact results, the same as the MPI library's."""
 
 from dataclasses import replace
+from itertools import islice
 
 import pytest
 from tests.runtime.ranks import run_schedules, run_script
@@ -36,30 +37,29 @@ def assert_exact(reports: list[dict], *, library: bool = True) -> None:
         assert all(row["library"]["wrong"] == 0 for r in reports for row in r["rows"][-1:])
 
 
-@pytest.mark.parametrize("topology", ["ring:gpus=4", "star:gpus=3"])
-def test_every_collective_is_exact(tmp_path, topology):
-    """Constructed schedules and rings give what the MPI library gives."""
+Case = tuple[Schedule, dict]
+
+
+def every_collective(topology: str) -> list[Case]:
     cases = []
     for collective in COLLECTIVES:
         rings = collective in ("allgather", "reducescatter", "allreduce")
         for method in ["auto", "ring"] if rings else ["auto"]:
             schedule = solved(topology, collective, size="100007B", method=method)
             cases.append((schedule, {"repeat": 3}))
-    assert_exact(run_schedules(tmp_path, cases))
+    return cases
 
 
-def test_types_and_operations_are_exact(tmp_path):
-    """All types and operations, float16 among them, agree with the library bit by bit."""
+def types_and_operations() -> list[Case]:
     schedule = solved("ring:gpus=3", "allreduce", size="1001B")
     types = ["float16", "float32", "float64", "int8", "uint8", "int16", "int32", "uint64"]
     options = [
         {"dtype": dtype, "op": op} for dtype in types for op in ("sum", "min", "max", "prod")
     ]
-    assert_exact(run_schedules(tmp_path, [(schedule, option) for option in options]))
+    return [(schedule, option) for option in options]
 
 
-def test_partial_sums_are_exact_and_the_same_everywhere(tmp_path):
-    """One-shot and exchanges: exact for integers, the same bits on all ranks for floats."""
+def partial_sums() -> list[Case]:
     cases = []
     for schedule in (
         one_shot(teccl.Topology.parse("ring:gpus=4"), 1000, 2),
@@ -68,28 +68,15 @@ def test_partial_sums_are_exact_and_the_same_everywhere(tmp_path):
     ):
         assert schedule.same_order
         cases += [(schedule, {"dtype": dtype, "repeat": 5}) for dtype in ("int64", "float32")]
-    assert_exact(run_schedules(tmp_path, cases))
+    return cases
 
 
-def test_a_false_claim_of_one_order_is_not_run(tmp_path):
-    """Ranks that add in their own order are exact for whole numbers, but may not claim more."""
+def own_orders() -> list[Case]:
     schedule = one_shot(teccl.Topology.parse("ring:gpus=4"), 4000, same_order=False)
-    assert_exact(run_schedules(tmp_path, [(schedule, {"dtype": "float32"})]))
-    with pytest.raises(teccl.TecclError, match="unequal-order"):
-        run_schedules(tmp_path, [(replace(schedule, same_order=True), {"dtype": "float32"})])
+    return [(schedule, {"dtype": "float32"})]
 
 
-def test_large_messages_are_exact(tmp_path):
-    """Messages that MPI does not copy on the way, in several pieces."""
-    cases = [
-        (solved("ring:gpus=2", "allreduce", size="4MB", chunks=3), {"dtype": "float64"}),
-        (solved("ring:gpus=2", "alltoall", size="4MB", chunks=1), {"dtype": "uint8"}),
-    ]
-    assert_exact(run_schedules(tmp_path, cases))
-
-
-def test_tenants_matrix_and_explicit_chunks_are_exact(tmp_path):
-    """Several tenants, uneven blocks, ranks that only forward, and chunks by hand."""
+def tenants_matrix_and_explicit_chunks() -> list[Case]:
     matrix = [["0B", "10B", "3B"], ["7B", "5B", "0B"], ["1B", "1000B", "0B"]]
     uneven = Demand.collective("alltoallv", ranks=[0, 2, 3], matrix=matrix)
     tenants = Demand(
@@ -103,36 +90,102 @@ def test_tenants_matrix_and_explicit_chunks_are_exact(tmp_path):
             ),
         )
     )
-    cases = [(solved("ring:gpus=4", demand=demand, chunks=2), {}) for demand in (uneven, tenants)]
-    reports = run_schedules(tmp_path, cases)
-    assert_exact(reports)
-    assert [row["name"] for row in reports[1]["rows"]] == ["all", "tenant0", "sums"]
+    return [(solved("ring:gpus=4", demand=demand, chunks=2), {}) for demand in (uneven, tenants)]
 
 
-def test_random_schedules_run(tmp_path):
-    """Random correct schedules of every mode, switches and reductions included, are exact."""
-    found: dict[int, list[Schedule]] = {}
-    for seed in range(200, 215):
-        schedule = random_schedule(seed)
-        found.setdefault(schedule.problem.topology.num_gpus, []).append(schedule)
-    for ranks, schedules in found.items():
-        folder = tmp_path / str(ranks)
-        folder.mkdir()
-        # A start of its own for every number of ranks takes time: the common ones will do.
-        if len(schedules) > 2:
-            assert_exact(run_schedules(folder, [(s, {}) for s in schedules]), library=False)
+def random_cases(ranks: int) -> list[Case]:
+    made = [random_schedule(seed) for seed in range(200, 225)]
+    return [(schedule, {}) for schedule in made if schedule.problem.topology.num_gpus == ranks]
 
 
-def test_emulated_links_are_never_faster_than_simulated(tmp_path):
-    """Pacing holds every link to its rate, whatever the load of the machine."""
-    cases = [
-        (solved("ring:gpus=3", "allreduce", size="30KB", chunks=2), {"time_scale": 2000.0}),
-        (solved("star:gpus=3", "allgather", size="30KB", chunks=1), {"time_scale": 2000.0}),
+def emulated() -> list[Case]:
+    options = {"time_scale": 2000.0, "emulate": True, "repeat": 2}
+    return [
+        (solved("ring:gpus=3", "allreduce", size="30KB", chunks=2), options),
+        (solved("star:gpus=3", "allgather", size="30KB", chunks=1), options),
     ]
-    options = {"emulate": True, "repeat": 2}
-    reports = run_schedules(tmp_path, [(s, {**o, **options}) for s, o in cases])
-    assert_exact(reports, library=False)
-    for report in reports:
+
+
+# Cases of one number of ranks are run together: each start of ranks takes seconds.
+TOGETHER = {
+    3: {
+        "star": lambda: every_collective("star:gpus=3"),
+        "types": types_and_operations,
+        "random 3": lambda: random_cases(3),
+        "emulated": emulated,
+    },
+    4: {
+        "ring": lambda: every_collective("ring:gpus=4"),
+        "sums": partial_sums,
+        "own orders": own_orders,
+        "tenants": tenants_matrix_and_explicit_chunks,
+        "random 4": lambda: random_cases(4),
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def reports(tmp_path_factory) -> dict[str, list[dict]]:
+    """What ranks report of all cases, by what they are of."""
+    found = {}
+    for ranks, parts in TOGETHER.items():
+        made = {name: make() for name, make in parts.items()}
+        every = [case for cases in made.values() for case in cases]
+        left = iter(run_schedules(tmp_path_factory.mktemp(str(ranks)), every))
+        found |= {name: list(islice(left, len(cases))) for name, cases in made.items()}
+        assert list(left) == []
+    return found
+
+
+@pytest.mark.parametrize("topology", ["ring", "star"])
+def test_every_collective_is_exact(reports, topology):
+    """Constructed schedules and rings give what the MPI library gives."""
+    assert_exact(reports[topology])
+
+
+def test_types_and_operations_are_exact(reports):
+    """All types and operations, float16 among them, agree with the library bit by bit."""
+    assert_exact(reports["types"])
+
+
+def test_partial_sums_are_exact_and_the_same_everywhere(reports):
+    """One-shot and exchanges: exact for integers, the same bits on all ranks for floats."""
+    assert_exact(reports["sums"])
+
+
+def test_a_false_claim_of_one_order_is_not_run(reports, tmp_path):
+    """Ranks that add in their own order are exact for whole numbers, but may not claim more."""
+    assert_exact(reports["own orders"])
+    ((schedule, _),) = own_orders()
+    with pytest.raises(teccl.TecclError, match="unequal-order"):
+        run_schedules(tmp_path, [(replace(schedule, same_order=True), {"dtype": "float32"})])
+
+
+def test_large_messages_are_exact(tmp_path):
+    """Messages that MPI does not copy on the way, in several pieces."""
+    cases = [
+        (solved("ring:gpus=2", "allreduce", size="4MB", chunks=3), {"dtype": "float64"}),
+        (solved("ring:gpus=2", "alltoall", size="4MB", chunks=1), {"dtype": "uint8"}),
+    ]
+    assert_exact(run_schedules(tmp_path, cases))
+
+
+def test_tenants_matrix_and_explicit_chunks_are_exact(reports):
+    """Several tenants, uneven blocks, ranks that only forward, and chunks by hand."""
+    assert_exact(reports["tenants"])
+    assert [row["name"] for row in reports["tenants"][1]["rows"]] == ["all", "tenant0", "sums"]
+
+
+def test_random_schedules_run(reports):
+    """Random correct schedules of every mode, switches and reductions included, are exact."""
+    for ranks in TOGETHER:
+        assert_exact(reports[f"random {ranks}"], library=False)
+
+
+def test_emulated_links_are_never_faster_than_simulated(reports):
+    """Pacing holds every link to its rate, whatever the load of the machine."""
+    assert_exact(reports["emulated"], library=False)
+    for report in reports["emulated"]:
         assert min(report["rows"][0]["teccl"]["seconds"]) >= 0.999 * report["simulated_s"]
 
 

@@ -153,7 +153,11 @@ def justify_in_rounds(
     length = task_lengths(tasks)
     arcs = arcs_of(order)
     _, backwards = mirror(length, resource_columns(tasks), arcs)
-    columns = (route, ports.first, ports.second, ports.hold, ports.group)
+    # For columns of tables the kernel would be compiled again.
+    columns = [
+        np.ascontiguousarray(each)
+        for each in (route, ports.first, ports.second, ports.hold, ports.group)
+    ]
     best: IntArray = matched_schedule(*columns, *arcs, order.release, key, ports.num_ports)
     for _ in range(JUSTIFICATIONS):
         none = np.zeros_like(order.release)
