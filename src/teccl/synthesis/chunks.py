@@ -9,6 +9,7 @@ from teccl.construct.params import (
     MOST_CHUNKS,
     NEVER,
     PART,
+    SECOND_TRY,
 )
 from teccl.synthesis.search import Search
 
@@ -33,14 +34,15 @@ def ladder(search: Search, work: Callable[[int], int], *, most: int | None = Non
         return
     limit = most or most_chunks(search)
     tolerance = 1 / CHUNK_TOLERANCE
-    stale, fastest, count, gain = 0, None, 1, 0
+    stale, fastest, count, gain, taken = 0, None, 1, 0, 0
     while not search.is_within(tolerance):
-        # The more numbers in a row gained nothing, the more the gap must be worth.
-        doubts = PART ** max(0, stale - 1)
-        if search.incumbents and not search.is_worth(doubts * work(count)):
+        # Once two numbers in a row gained nothing, only a gap that is worth much more counts.
+        doubts = SECOND_TRY ** (stale - 1) if stale > 1 else 0
+        if search.incumbents and not search.is_worth(max(work(count), 2 * doubts * taken)):
             return
-        search.latest = None
+        search.latest, before = None, search.budget.spent
         yield count
+        taken = search.budget.spent - before
         if search.incumbents.get(count) is None or count == limit:
             return
         # What was there before does not tell whether more chunks pay.
