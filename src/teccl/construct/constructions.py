@@ -18,6 +18,7 @@ from teccl.construct.insertion import refusal as insertion_refusal
 from teccl.construct.instance import Instance
 from teccl.construct.multicasts import greedy_work, multicast_plans
 from teccl.construct.params import NEVER
+from teccl.construct.pipelines import may_be_piped, pipeline_work, pipelined_plans
 from teccl.construct.plan import Plan
 from teccl.construct.restricted import goal_sets, only_combines, rigid_plans
 from teccl.construct.reversal import can_reverse, reducing_switches
@@ -223,6 +224,7 @@ CONSTRUCTIONS = [
     Construction("trimmed trains", may_be_trimmed, trimmed_work, trimmed_trains),
     Construction("route first", _is_free, routing_work, routed_plans),
     Construction("separate copies", _lacks_copies, routing_work, separate_plans),
+    Construction("pipelines", may_be_piped, pipeline_work, pipelined_plans),
     Construction("rigid trees", may_be_rigid, routing_work, rigid_tree_plans),
     Construction("at mean rates", may_change_rates, _mean_rate_work, mean_rate_plans),
     Construction("insertion", _inserts, insertion_work, inserted_plans),

@@ -193,12 +193,20 @@ def _pieces(tasks: Tasks, stays: _Stays, is_rigid: BoolArray) -> RigidPieces | N
     return joined_pieces(tasks, np.unique(piece, return_inverse=True)[1], offset)
 
 
+def rigid_pieces(instance: Instance, tasks: Tasks) -> RigidPieces | None:
+    """Join all tasks that follow from one another; None if no times suit all of these."""
+    stays = _stays(instance, tasks)
+    return _pieces(tasks, stays, np.ones(len(stays.stay), dtype=bool))
+
+
 def joined_pieces(tasks: Tasks, piece: IntArray, offset: IntArray) -> RigidPieces:
     """Return pieces as tasks, each of which begins with the first of its own."""
     by_offset = np.lexsort((offset, piece))
     roots = by_offset[np.flatnonzero(np.diff(piece[by_offset], prepend=-1))]
+    hop = np.repeat(np.arange(len(tasks)), np.diff(tasks.hop_start))
     res = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))
     out = np.repeat(np.arange(len(tasks)), np.diff(tasks.out_start))
+    by_hop = order_by(piece[hop], tasks.hop_offset + offset[hop])
     by_res = order_by(piece[res], tasks.res_offset + offset[res])
     by_out = order_by(piece[out])
     source = tasks.source_start[roots]
@@ -209,9 +217,9 @@ def joined_pieces(tasks: Tasks, piece: IntArray, offset: IntArray) -> RigidPiece
         reduce=tasks.reduce[roots],
         src=tasks.src[roots],
         start=tasks.start[roots],
-        hop_start=np.arange(len(roots) + 1),
-        hop_link=tasks.hop_link[tasks.hop_start[roots]],
-        hop_offset=np.zeros(len(roots), dtype=np.int64),
+        hop_start=starts_of(piece[hop], len(roots)),
+        hop_link=tasks.hop_link[by_hop],
+        hop_offset=(tasks.hop_offset + offset[hop])[by_hop],
         res_start=starts_of(piece[res], len(roots)),
         res=tasks.res[by_res],
         res_offset=(tasks.res_offset + offset[res])[by_res],
