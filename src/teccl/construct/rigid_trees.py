@@ -20,6 +20,7 @@ from teccl.construct.plan import Plan, with_starts
 from teccl.construct.restricted import only_combines
 from teccl.construct.route_first import listed_starts
 from teccl.construct.tasks import Precedence, Tasks, finish_time, precedence, tasks_of_plan
+from teccl.construct.unpaused_trees import Hop, UnpausedTrees, ends_of, plan_of_trees
 from teccl.schedule.ordering import order_by
 
 
@@ -44,6 +45,9 @@ def _free_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield plans for the instance without a limit, of each construction in turn."""
     from teccl.construct.constructions import CONSTRUCTIONS
 
+    grown = _unpaused_plan(instance, goal)
+    if grown is not None:
+        yield grown
     free = replace(instance, problem=replace(instance.problem, buffer=None))
     # Insertion knows limits itself.
     serving = [c for c in CONSTRUCTIONS if c.name != "insertion" and c.serves(free)]
@@ -56,14 +60,38 @@ def _free_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
         goal.spent += part.spent
 
 
+def _unpaused_plan(instance: Instance, goal: Goal) -> Plan | None:
+    """Return a plan along trees that never wait, one of its own for each chunk."""
+    table, trees = instance.problem.chunks, UnpausedTrees(instance)
+    found, load = list[list[Hop]](), np.zeros(instance.num_resources)
+    for chunk in range(len(table)):
+        ends = ends_of(instance, chunk)
+        goal.begin(PYTHON_UNITS * len(instance.routes))
+        if ends is None:
+            return None
+        # What is fuller than the bound allows is taken only where nothing else leads on.
+        root = ends.roots[chunk % len(ends.roots)]
+        for cap in (max(1, goal.target), NEVER):
+            before = load.copy()
+            tree = trees.grow(ends, root, load, cap)
+            if tree is not None:
+                break
+            load = before
+        if tree is None:
+            return None
+        found.append(tree)
+    return plan_of_trees(instance, found)
+
+
 def _fitted(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
     """Yield a plan as it is, if buffers have room for it, or else rigid, as far as it must be."""
     limit = instance.problem.buffer or 0
     tasks = tasks_of_plan(instance, plan)
     if finish_time(tasks, tasks.start) == NEVER:
         return
-    # Of chunks of several sizes some plans have only the times of the largest.
+    # Trees may be without times; of chunks of several sizes some plans have only the largest's.
     is_timed = plan.exact or len(instance.problem.chunks.sizes) == 1
+    is_timed = is_timed and plan.finish < NEVER
     if is_timed and not _turned_away(_stays(instance, tasks), tasks.start, limit).any():
         yield replace(plan, exact=True)
         return
