@@ -132,7 +132,7 @@ def _laid_out(instance: Instance, plan: Plan, start: IntArray, period: int, coun
     rows[:, 2] -= rows[:, 2].min()
     rows[:, 3] = np.unique(rows[:, 3], return_inverse=True)[1]
     finish = int((rows[:, 2] + instance.routes.length[rows[:, 1]]).max())
-    return Plan(rows=rows, reduce=reduce, finish=finish, exact=True)
+    return Plan(rows=rows, reduce=reduce, finish=finish, exact=instance.grid is None)
 
 
 def _phases(pieces: RigidPieces, num_resources: int) -> tuple[int, IntArray] | None:

@@ -27,7 +27,7 @@ from teccl.schedule.ordering import order_by
 def may_be_rigid(instance: Instance) -> bool:
     """Whether buffers are limited and trees can be timed in advance."""
     problem = instance.problem
-    is_timed = instance.grid is None and not problem.topology.has_profiles
+    is_timed = not problem.topology.has_profiles
     return problem.buffer is not None and is_timed and (problem.copy or only_combines(problem))
 
 
@@ -39,15 +39,20 @@ def rigid_tree_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
             if plan.finish < best:
                 best = plan.finish
                 yield plan
+    if not goal.is_worth(best, unpaused_work(instance)):
+        return
+    goal.begin(unpaused_work(instance))
+    grown = _unpaused_plan(instance, goal.target)
+    for plan in _fitted(instance, grown, goal) if grown is not None else ():
+        if plan.finish < best:
+            best = plan.finish
+            yield plan
 
 
 def _free_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield plans for the instance without a limit, of each construction in turn."""
     from teccl.construct.constructions import CONSTRUCTIONS
 
-    grown = _unpaused_plan(instance, goal)
-    if grown is not None:
-        yield grown
     free = replace(instance, problem=replace(instance.problem, buffer=None))
     # Insertion knows limits itself.
     serving = [c for c in CONSTRUCTIONS if c.name != "insertion" and c.serves(free)]
@@ -60,23 +65,25 @@ def _free_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
         goal.spent += part.spent
 
 
-def _unpaused_plan(instance: Instance, goal: Goal) -> Plan | None:
+def unpaused_work(instance: Instance) -> int:
+    """Units of growing a tree for each chunk, which looks at all routes."""
+    return PYTHON_UNITS * len(instance.routes) * len(instance.problem.chunks)
+
+
+def _unpaused_plan(instance: Instance, target: int) -> Plan | None:
     """Return a plan along trees that never wait, one of its own for each chunk."""
     table, trees = instance.problem.chunks, UnpausedTrees(instance)
     found, load = list[list[Hop]](), np.zeros(instance.num_resources)
     for chunk in range(len(table)):
         ends = ends_of(instance, chunk)
-        goal.begin(PYTHON_UNITS * len(instance.routes))
         if ends is None:
             return None
         # What is fuller than the bound allows is taken only where nothing else leads on.
         root = ends.roots[chunk % len(ends.roots)]
-        for cap in (max(1, goal.target), NEVER):
-            before = load.copy()
+        for cap in (max(1, target), NEVER):
             tree = trees.grow(ends, root, load, cap)
             if tree is not None:
                 break
-            load = before
         if tree is None:
             return None
         found.append(tree)
@@ -85,7 +92,7 @@ def _unpaused_plan(instance: Instance, goal: Goal) -> Plan | None:
 
 def _fitted(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
     """Yield a plan as it is, if buffers have room for it, or else rigid, as far as it must be."""
-    limit = instance.problem.buffer or 0
+    limit, exact = instance.problem.buffer or 0, instance.grid is None
     tasks = tasks_of_plan(instance, plan)
     if finish_time(tasks, tasks.start) == NEVER:
         return
@@ -93,7 +100,7 @@ def _fitted(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
     is_timed = plan.exact or len(instance.problem.chunks.sizes) == 1
     is_timed = is_timed and plan.finish < NEVER
     if is_timed and not _turned_away(_stays(instance, tasks), tasks.start, limit).any():
-        yield replace(plan, exact=True)
+        yield replace(plan, exact=exact)
         return
     plan = joined_copies(instance, plan)
     tasks = tasks_of_plan(instance, plan)
@@ -108,7 +115,7 @@ def _fitted(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
             start = begin
             if finish < best and not _turned_away(stays, begin, limit).any():
                 best = finish
-                yield replace(with_starts(plan, begin, finish), exact=True)
+                yield replace(with_starts(plan, begin, finish), exact=exact)
         if is_rigid.all():
             is_rigid, start = ~is_rigid, tasks.start
         more = _turned_away(stays, start, limit) & ~is_rigid
