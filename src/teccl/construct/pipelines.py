@@ -15,10 +15,10 @@ from teccl.construct.params import NEVER, PYTHON_UNITS
 from teccl.construct.plan import Plan
 from teccl.construct.rigid_trees import RigidPieces, may_be_rigid, meets_itself, rigid_pieces
 from teccl.construct.tasks import tasks_of_plan
-from teccl.construct.unpaused_trees import Ends, Hop, UnpausedTrees, ends_of, plan_of_trees
+from teccl.construct.unpaused_trees import Ends, Hop, Room, UnpausedTrees, ends_of, plan_of_trees
 
 # Trees in a period, each number tried by itself.
-_TREES = (1, 2, 4)
+_TREES = (1, 2)
 # How much fuller links may be, and how much longer periods may be, at every try.
 _FULLER, _LONGER = 1.2, 1.02
 # Tries until links may be some hundred times as full as they must be, or periods thrice as long.
@@ -62,9 +62,7 @@ def pipelined_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
             return
 
 
-def _forests(
-    trees: UnpausedTrees, ends: Ends, count: int, goal: Goal
-) -> Iterator[list[list[Hop]]]:
+def _forests(trees: UnpausedTrees, ends: Ends, count: int, goal: Goal) -> Iterator[list[list[Hop]]]:
     """Yield trees that together hold no link for much longer than they must, and their laps."""
     instance = trees.instance
     roots = _by_distance(instance, ends)
@@ -72,9 +70,9 @@ def _forests(
     cap = max(share, trees.least_hold(ends))
     for _ in range(_FILLINGS):
         goal.begin(PYTHON_UNITS * len(instance.routes))
-        load, grown = np.zeros(instance.num_resources), list[list[Hop]]()
+        room, grown = Room(np.zeros(instance.num_resources), cap), list[list[Hop]]()
         for number in range(count):
-            tree = trees.grow(ends, roots[number % len(roots)], load, cap)
+            tree = trees.grow(ends, roots[number % len(roots)], room)
             if tree is None:
                 break
             grown.append(tree)
@@ -150,7 +148,7 @@ def _phases(pieces: RigidPieces, num_resources: int) -> tuple[int, IntArray] | N
 
 
 def _apart(pieces: RigidPieces, period: int) -> int:
-    """Return the least period, from a given one on, with which no piece meets the next of its kind."""
+    """Return the least period, from a given one on, with which no piece meets its own images."""
     tasks = pieces.tasks
     owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))
     order = np.lexsort((tasks.res_offset, tasks.res, owner))

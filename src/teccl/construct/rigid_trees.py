@@ -20,7 +20,7 @@ from teccl.construct.plan import Plan, with_starts
 from teccl.construct.restricted import only_combines
 from teccl.construct.route_first import listed_starts
 from teccl.construct.tasks import Precedence, Tasks, finish_time, precedence, tasks_of_plan
-from teccl.construct.unpaused_trees import Hop, UnpausedTrees, ends_of, plan_of_trees
+from teccl.construct.unpaused_trees import Hop, Room, UnpausedTrees, ends_of, plan_of_trees
 from teccl.schedule.ordering import order_by
 
 
@@ -80,10 +80,8 @@ def _unpaused_plan(instance: Instance, target: int) -> Plan | None:
             return None
         # What is fuller than the bound allows is taken only where nothing else leads on.
         root = ends.roots[chunk % len(ends.roots)]
-        for cap in (max(1, target), NEVER):
-            tree = trees.grow(ends, root, load, cap)
-            if tree is not None:
-                break
+        tree = trees.grow(ends, root, Room(load, max(1, target)))
+        tree = tree or trees.grow(ends, root, Room(load, NEVER))
         if tree is None:
             return None
         found.append(tree)

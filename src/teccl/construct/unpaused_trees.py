@@ -11,10 +11,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from teccl.construct.instance import Instance, IntArray
+from teccl.construct.instance import Instance
 from teccl.construct.joining import joined_copies
-from teccl.construct.params import NEVER
+from teccl.construct.params import NEVER, PASSES
 from teccl.construct.plan import Plan, single_rows
 from teccl.keywords import SwitchMode
 
@@ -35,8 +36,13 @@ class Ends(NamedTuple):
     members: frozenset[int]
 
 
-# Times that a tree is grown again.
-_RESTARTS = 8
+class Room(NamedTuple):
+    """Per resource, for how long it is held already; and for how long each may be held."""
+
+    load: npt.NDArray[np.float64]
+    cap: float
+
+
 # From when till when a resource is held, and by whose send.
 _Hold = tuple[int, int, int]
 _Books = defaultdict[int, list[_Hold]]
@@ -60,31 +66,31 @@ class UnpausedTrees:
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
         routes = instance.routes
-        self._joins = instance.problem.switch is SwitchMode.COPY
-        self._ends = routes.src.tolist(), routes.dst.tolist()
-        self._length = routes.length.tolist()
+        self.joins = instance.problem.switch is SwitchMode.COPY
+        self.sides = routes.src.tolist(), routes.dst.tolist()
+        self.length = routes.length.tolist()
         columns = (routes.res.tolist(), routes.res_offset.tolist(), routes.res_hold.tolist())
         entries = list(zip(*columns, strict=True))
-        self._entries = [entries[a:b] for a, b in pairwise(routes.res_start.tolist())]
+        self.entries = [entries[a:b] for a, b in pairwise(routes.res_start.tolist())]
         # The shortest of several routes counts as the way back.
-        self._between = dict[tuple[int, int], int]()
+        self.between = dict[tuple[int, int], int]()
         for route in np.argsort(-routes.length, kind="stable").tolist():
-            self._between[self._ends[0][route], self._ends[1][route]] = route
-        self._fans: tuple[dict[int, list[int]], ...] = defaultdict(list), defaultdict(list)
-        for fan, nodes in zip(self._fans, self._ends, strict=True):
+            self.between[self.sides[0][route], self.sides[1][route]] = route
+        self.fans: tuple[dict[int, list[int]], ...] = defaultdict(list), defaultdict(list)
+        for fan, nodes in zip(self.fans, self.sides, strict=True):
             for route, node in enumerate(nodes):
                 fan[node].append(route)
 
     def least_hold(self, ends: Ends) -> float:
         """Return for how long some link must be held to serve all members at least."""
-        fan = self._fans[1 if ends.copies else 0]
+        fan = self.fans[1 if ends.copies else 0]
         holds = [
-            min((max(hold for *_, hold in self._entries[r]) for r in fan[node]), default=0)
+            min((max(hold for *_, hold in self.entries[r]) for r in fan[node]), default=0)
             for node in ends.members - set(ends.roots[:1])
         ]
         return float(max(holds, default=1))
 
-    def grow(self, ends: Ends, root: int, load: IntArray, cap: float) -> list[Hop] | None:
+    def grow(self, ends: Ends, root: int, room: Room) -> list[Hop] | None:
         """Return a tree and add what it holds to the load; None if it does not reach everybody.
 
         Parameters
@@ -93,12 +99,12 @@ class UnpausedTrees:
             Whom it serves.
         root
             Where it begins, or ends if it carries sums.
-        load, cap
-            Per resource, for how long it is held already, and for how long it may be held.
+        room
+            What is held already, and how much may be.
         """
         first = set[int]()
-        for _ in range(_RESTARTS):
-            tree = _Tree(self, ends, root, load, cap, first)
+        for _ in range(PASSES):
+            tree = _Tree(self, ends, root, room, first)
             left = tree.span()
             if not left:
                 break
@@ -107,10 +113,10 @@ class UnpausedTrees:
         else:
             return None
         kept = tree.kept()
-        load[:] = tree.load
+        room.load[:] = tree.load
         found = list[Hop]()
         if ends.sums:
-            found += [Hop(self._back(ends, r), True) for r in kept]
+            found += [Hop(self.back_route(ends, r), True) for r in kept]
         if ends.copies:
             found += [Hop(r, False) for r in reversed(kept)]
         return found
@@ -121,18 +127,18 @@ class UnpausedTrees:
         Where GPUs have one port, sums against the stream of copies would meet it everywhere at
         another time; with the stream they are a lap ahead of it wherever they are.
         """
-        source, target = self._ends
+        source, target = self.sides
         out = {target[hop.route]: hop.route for hop in tree if not hop.reduce}
         depth = dict[int, int]()
         for hop in tree:
             if not hop.reduce:
                 depth[target[hop.route]] = depth.get(source[hop.route], 0) + 1
         root = next(source[hop.route] for hop in tree if not hop.reduce)
-        ends_at = [node for node in depth if (node, root) in self._between]
+        ends_at = [node for node in depth if (node, root) in self.between]
         if not ends_at:
             return None
         node = max(ends_at, key=lambda node: depth[node])
-        main, closing = list[int](), self._between[node, root]
+        main, closing = list[int](), self.between[node, root]
         while node in out:
             main.append(out[node])
             node = source[out[node]]
@@ -143,13 +149,13 @@ class UnpausedTrees:
         return sums + [hop for hop in tree if not hop.reduce]
 
     def _forth(self, back: int, out: dict[int, int]) -> int:
-        return out.get(self._ends[0][back], -1)
+        return out.get(self.sides[0][back], -1)
 
-    def _back(self, ends: Ends, route: int) -> int:
+    def back_route(self, ends: Ends, route: int) -> int:
         """Return the route by which sums come where copies go by another."""
         if not ends.copies:
             return route
-        return self._between.get((self._ends[1][route], self._ends[0][route]), -1)
+        return self.between.get((self.sides[1][route], self.sides[0][route]), -1)
 
 
 class _Tree:
@@ -159,16 +165,10 @@ class _Tree:
     """
 
     def __init__(
-        self,
-        trees: UnpausedTrees,
-        ends: Ends,
-        root: int,
-        load: IntArray,
-        cap: float,
-        first: set[int],
+        self, trees: UnpausedTrees, ends: Ends, root: int, room: Room, first: set[int]
     ) -> None:
         self._trees, self._wants, self._root, self._first = trees, ends, root, first
-        self.load, self._cap = load.copy(), cap
+        self.load, self._cap = room.load.copy(), room.cap
         self._out, self._in = _Books(list), _Books(list)
         # When copies arrive, and how long before the end sums are sent.
         self._time = {root: (0, 0)}
@@ -201,15 +201,15 @@ class _Tree:
         return kept
 
     def _sides(self) -> tuple[list[int], list[int]]:
-        source, target = self._trees._ends
+        source, target = self._trees.sides
         return (source, target) if self._wants.copies else (target, source)
 
     def _push(self, heap: list[tuple[bool, int, int]], node: int) -> None:
-        fan = self._trees._fans[0 if self._wants.copies else 1]
+        fan = self._trees.fans[0 if self._wants.copies else 1]
         since, (_, far) = max(self._time[node]), self._sides()
         for route in fan[node]:
             is_late = far[route] not in self._first
-            heappush(heap, (is_late, since + self._trees._length[route], route))
+            heappush(heap, (is_late, since + self._trees.length[route], route))
 
     def _books(self, route: int, near: int) -> bool:
         """Hold what a route takes, and the way back; whether all of that is free."""
@@ -217,18 +217,18 @@ class _Tree:
         out, into = self._time[near]
         found = list[tuple[_Books, int, _Hold]]()
         if wants.copies:
-            for r, offset, hold in trees._entries[route]:
+            for r, offset, hold in trees.entries[route]:
                 own = (out + offset, out + offset + hold, near)
-                if not (trees._joins and own in self._out[r]):
+                if not (trees.joins and own in self._out[r]):
                     found.append((self._out, r, own))
-        back = trees._back(wants, route) if wants.sums else route
+        back = trees.back_route(wants, route) if wants.sums else route
         if back < 0:
             return False
         if wants.sums:
-            end = into + trees._length[back]
+            end = into + trees.length[back]
             found += [
                 (self._in, r, (end - offset - hold, end - offset, near))
-                for r, offset, hold in trees._entries[back]
+                for r, offset, hold in trees.entries[back]
             ]
         added = defaultdict[int, int](int)
         for books, r, (begin, end, _) in found:
@@ -240,7 +240,7 @@ class _Tree:
         for books, r, held in found:
             books[r].append(held)
             self.load[r] += held[1] - held[0]
-        lengths = trees._length[route], trees._length[back]
+        lengths = trees.length[route], trees.length[back]
         self._time[self._sides()[1][route]] = (out + lengths[0], into + lengths[1])
         return True
 
