@@ -5,7 +5,7 @@ from tests.construct.small import make_instance, random_fabric
 
 from teccl.construct.rigid_trees import meets_itself, rigid_pieces
 from teccl.construct.tasks import tasks_of_plan
-from teccl.construct.unpaused_trees import Room, UnpausedTrees, ends_of, plan_of_trees
+from teccl.construct.unpaused_trees import FreeTime, UnpausedTrees, ends_of, plan_of_trees
 from teccl.keywords import SwitchMode
 
 
@@ -17,8 +17,8 @@ def test_trees_of_random_problems_never_meet_themselves() -> None:
         ends = None if instance is None else ends_of(instance, 0)
         if instance is None or ends is None or (ends.sums and ends.copies):
             continue
-        room = Room(np.zeros(instance.num_resources), np.inf)
-        tree = UnpausedTrees(instance).grow(ends, ends.roots[0], room)
+        free = FreeTime(np.zeros(instance.num_resources), np.inf)
+        tree = UnpausedTrees(instance).grow(ends, ends.roots[0], free)
         if tree is None:
             continue
         pieces = rigid_pieces(instance, tasks_of_plan(instance, plan_of_trees(instance, [tree])))
@@ -34,8 +34,8 @@ def test_copies_part_in_switches_that_copy() -> None:
         instance = make_instance("star:gpus=4,alpha=0", "broadcast", "1MB", switch=switch)
         ends = ends_of(instance, 0)
         assert ends is not None
-        room = Room(np.zeros(instance.num_resources), np.inf)
-        tree = UnpausedTrees(instance).grow(ends, ends.roots[0], room)
+        free = FreeTime(np.zeros(instance.num_resources), np.inf)
+        tree = UnpausedTrees(instance).grow(ends, ends.roots[0], free)
         assert tree is not None
         plan = plan_of_trees(instance, [tree])
         assert len(np.unique(plan.rows[:, 3])) == hops
@@ -46,8 +46,8 @@ def test_room_is_kept_to() -> None:
     instance = make_instance("ring:gpus=4,alpha=0", "broadcast", "1MB")
     ends, trees = ends_of(instance, 0), UnpausedTrees(instance)
     assert ends is not None
-    room = Room(np.zeros(instance.num_resources), float(instance.hold.max()))
-    assert trees.grow(ends, ends.roots[0], room) is not None
-    assert room.load.max() == instance.hold.max()
+    free = FreeTime(np.zeros(instance.num_resources), float(instance.hold.max()))
+    assert trees.grow(ends, ends.roots[0], free) is not None
+    assert free.load.max() == instance.hold.max()
     # The root has sent over both of its links.
-    assert trees.grow(ends, ends.roots[0], room) is None
+    assert trees.grow(ends, ends.roots[0], free) is None

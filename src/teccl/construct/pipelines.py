@@ -15,7 +15,14 @@ from teccl.construct.params import NEVER, PYTHON_UNITS
 from teccl.construct.plan import Plan
 from teccl.construct.rigid_trees import RigidPieces, may_be_rigid, meets_itself, rigid_pieces
 from teccl.construct.tasks import tasks_of_plan
-from teccl.construct.unpaused_trees import Ends, Hop, Room, UnpausedTrees, ends_of, plan_of_trees
+from teccl.construct.unpaused_trees import (
+    Ends,
+    FreeTime,
+    TreeHop,
+    UnpausedTrees,
+    ends_of,
+    plan_of_trees,
+)
 
 # Trees in a period, each number tried by itself.
 _TREES = (1, 2)
@@ -62,7 +69,9 @@ def pipelined_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
             return
 
 
-def _forests(trees: UnpausedTrees, ends: Ends, count: int, goal: Goal) -> Iterator[list[list[Hop]]]:
+def _forests(
+    trees: UnpausedTrees, ends: Ends, count: int, goal: Goal
+) -> Iterator[list[list[TreeHop]]]:
     """Yield trees that together hold no link for much longer than they must, and their laps."""
     instance = trees.instance
     roots = _by_distance(instance, ends)
@@ -70,9 +79,9 @@ def _forests(trees: UnpausedTrees, ends: Ends, count: int, goal: Goal) -> Iterat
     cap = max(share, trees.least_hold(ends))
     for _ in range(_FILLINGS):
         goal.begin(PYTHON_UNITS * len(instance.routes))
-        room, grown = Room(np.zeros(instance.num_resources), cap), list[list[Hop]]()
+        free, grown = FreeTime(np.zeros(instance.num_resources), cap), list[list[TreeHop]]()
         for number in range(count):
-            tree = trees.grow(ends, roots[number % len(roots)], room)
+            tree = trees.grow(ends, roots[number % len(roots)], free)
             if tree is None:
                 break
             grown.append(tree)
@@ -100,7 +109,7 @@ def _by_distance(instance: Instance, ends: Ends) -> list[int]:
     return nearest
 
 
-def _repeated(instance: Instance, trees: list[list[Hop]]) -> Plan | None:
+def _repeated(instance: Instance, trees: list[list[TreeHop]]) -> Plan | None:
     """Return a plan in which all pieces take these trees in turns, or None if they meet."""
     plan = plan_of_trees(instance, trees)
     pieces = rigid_pieces(instance, tasks_of_plan(instance, plan))

@@ -20,7 +20,7 @@ from teccl.construct.plan import Plan, with_starts
 from teccl.construct.restricted import only_combines
 from teccl.construct.route_first import listed_starts
 from teccl.construct.tasks import Precedence, Tasks, finish_time, precedence, tasks_of_plan
-from teccl.construct.unpaused_trees import Hop, Room, UnpausedTrees, ends_of, plan_of_trees
+from teccl.construct.unpaused_trees import FreeTime, TreeHop, UnpausedTrees, ends_of, plan_of_trees
 from teccl.schedule.ordering import order_by
 
 
@@ -73,15 +73,15 @@ def unpaused_work(instance: Instance) -> int:
 def _unpaused_plan(instance: Instance, target: int) -> Plan | None:
     """Return a plan along trees that never wait, one of its own for each chunk."""
     table, trees = instance.problem.chunks, UnpausedTrees(instance)
-    found, load = list[list[Hop]](), np.zeros(instance.num_resources)
+    found, load = list[list[TreeHop]](), np.zeros(instance.num_resources)
     for chunk in range(len(table)):
         ends = ends_of(instance, chunk)
         if ends is None:
             return None
         # What is fuller than the bound allows is taken only where nothing else leads on.
         root = ends.roots[chunk % len(ends.roots)]
-        tree = trees.grow(ends, root, Room(load, max(1, target)))
-        tree = tree or trees.grow(ends, root, Room(load, NEVER))
+        tree = trees.grow(ends, root, FreeTime(load, max(1, target)))
+        tree = tree or trees.grow(ends, root, FreeTime(load, NEVER))
         if tree is None:
             return None
         found.append(tree)

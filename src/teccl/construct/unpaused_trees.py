@@ -20,7 +20,7 @@ from teccl.construct.plan import Plan, single_rows
 from teccl.keywords import SwitchMode
 
 
-class Hop(NamedTuple):
+class TreeHop(NamedTuple):
     """A route of a tree, and whether what it brings is added up."""
 
     route: int
@@ -36,7 +36,7 @@ class Ends(NamedTuple):
     members: frozenset[int]
 
 
-class Room(NamedTuple):
+class FreeTime(NamedTuple):
     """Per resource, for how long it is held already; and for how long each may be held."""
 
     load: npt.NDArray[np.float64]
@@ -90,7 +90,7 @@ class UnpausedTrees:
         ]
         return float(max(holds, default=1))
 
-    def grow(self, ends: Ends, root: int, room: Room) -> list[Hop] | None:
+    def grow(self, ends: Ends, root: int, free: FreeTime) -> list[TreeHop] | None:
         """Return a tree and add what it holds to the load; None if it does not reach everybody.
 
         Parameters
@@ -99,12 +99,12 @@ class UnpausedTrees:
             Whom it serves.
         root
             Where it begins, or ends if it carries sums.
-        room
+        free
             What is held already, and how much may be.
         """
         first = set[int]()
         for _ in range(PASSES):
-            tree = _Tree(self, ends, root, room, first)
+            tree = _Tree(self, ends, root, free, first)
             left = tree.span()
             if not left:
                 break
@@ -113,15 +113,15 @@ class UnpausedTrees:
         else:
             return None
         kept = tree.kept()
-        room.load[:] = tree.load
-        found = list[Hop]()
+        free.load[:] = tree.load
+        found = list[TreeHop]()
         if ends.sums:
-            found += [Hop(self.back_route(ends, r), True) for r in kept]
+            found += [TreeHop(self.back_route(ends, r), True) for r in kept]
         if ends.copies:
-            found += [Hop(r, False) for r in reversed(kept)]
+            found += [TreeHop(r, False) for r in reversed(kept)]
         return found
 
-    def lap(self, tree: list[Hop]) -> list[Hop] | None:
+    def lap(self, tree: list[TreeHop]) -> list[TreeHop] | None:
         """Return a tree in and out whose sums go the longest way out, too, and then to the root.
 
         Where GPUs have one port, sums against the stream of copies would meet it everywhere at
@@ -145,7 +145,7 @@ class UnpausedTrees:
         along = set(main)
         sums = [hop for hop in tree if hop.reduce and self._forth(hop.route, out) not in along]
         # The first hop of the longest way carries nothing: the root adds its own in the end.
-        sums += [Hop(route, True) for route in (*reversed(main[:-1]), closing)]
+        sums += [TreeHop(route, True) for route in (*reversed(main[:-1]), closing)]
         return sums + [hop for hop in tree if not hop.reduce]
 
     def _forth(self, back: int, out: dict[int, int]) -> int:
@@ -165,10 +165,10 @@ class _Tree:
     """
 
     def __init__(
-        self, trees: UnpausedTrees, ends: Ends, root: int, room: Room, first: set[int]
+        self, trees: UnpausedTrees, ends: Ends, root: int, free: FreeTime, first: set[int]
     ) -> None:
         self._trees, self._wants, self._root, self._first = trees, ends, root, first
-        self.load, self._cap = room.load.copy(), room.cap
+        self.load, self._cap = free.load.copy(), free.cap
         self._out, self._in = _Books(list), _Books(list)
         # When copies arrive, and how long before the end sums are sent.
         self._time = {root: (0, 0)}
@@ -245,7 +245,7 @@ class _Tree:
         return True
 
 
-def plan_of_trees(instance: Instance, trees: list[list[Hop]]) -> Plan:
+def plan_of_trees(instance: Instance, trees: list[list[TreeHop]]) -> Plan:
     """Return a plan without times in which each of the first chunks takes one of the trees."""
     chunk = np.repeat(np.arange(len(trees)), [len(tree) for tree in trees])
     route = np.array([hop.route for tree in trees for hop in tree], dtype=np.int64)
