@@ -9,7 +9,7 @@ from tests.construct.small import make_instance, random_fabric, verified
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance
 from teccl.construct.params import NEVER
-from teccl.construct.pipelines import _free_period, may_be_piped, pipelined_plans
+from teccl.construct.pipelines import _first_phase, _free_period, may_be_piped, pipelined_plans
 from teccl.construct.plan import Plan
 from teccl.keywords import SwitchMode
 from teccl.synthesis import solve
@@ -95,6 +95,32 @@ def test_periods_are_the_least() -> None:
         found = _free_period(distance, first, second, least)
         expected = next(p for p in range(least, NEVER) if not meets(distance, first, second, p))
         assert found == expected
+
+
+def test_phases_meet_nothing_that_is_booked() -> None:
+    """A piece begins at the first moment at which all that it holds is free, or nowhere."""
+
+    def meets(begin: int, entries: list[tuple[int, int, int]]) -> bool:
+        return any(
+            (begin + offset + k) % period in busy[r]
+            for r, offset, hold in entries
+            for k in range(hold)
+        )
+
+    draw = random.Random(11)
+    for _ in range(300):
+        period = draw.randint(8, 40)
+        booked: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
+        busy: dict[int, set[int]] = {0: set(), 1: set()}
+        for r in (0, 0, 0, 1, 1):
+            since, hold = draw.randrange(period), draw.randint(1, 4)
+            times = {(since + k) % period for k in range(hold)}
+            if not times & busy[r]:
+                booked[r].append((since, hold))
+                busy[r] |= times
+        entries = [(r, draw.randint(0, 60), draw.randint(1, 4)) for r in (0, 1)]
+        expected = next((b for b in range(period) if not meets(b, entries)), None)
+        assert _first_phase(entries, booked, period) == expected
 
 
 def test_large_sums_on_sparse_networks_reach_the_bound() -> None:

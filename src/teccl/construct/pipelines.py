@@ -225,6 +225,7 @@ def _first_phase(
         begin += wait
         if begin >= period:
             return None
-        agreed = 1 if wait else agreed + 1
-        place = (place + 1) % len(entries)
+        # What was moved may meet others now, so that it is looked at again.
+        agreed = 0 if wait else agreed + 1
+        place = place if wait else (place + 1) % len(entries)
     return begin

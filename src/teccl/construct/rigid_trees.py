@@ -15,10 +15,10 @@ from teccl._arrays import BoolArray
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray, concatenated_ranges, starts_of
 from teccl.construct.joining import joined_copies
-from teccl.construct.params import NEVER, PYTHON_UNITS
+from teccl.construct.params import NEVER, PYTHON_UNITS, TREE_UNITS
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.restricted import only_combines
-from teccl.construct.route_first import listed_starts
+from teccl.construct.route_first import listed_starts, listing_work
 from teccl.construct.tasks import Precedence, Tasks, finish_time, precedence, tasks_of_plan
 from teccl.construct.unpaused_trees import FreeTime, TreeHop, UnpausedTrees, ends_of, plan_of_trees
 from teccl.schedule.ordering import order_by
@@ -67,7 +67,7 @@ def _free_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
 
 def unpaused_work(instance: Instance) -> int:
     """Units of growing a tree for each chunk, which looks at all routes."""
-    return PYTHON_UNITS * len(instance.routes) * len(instance.problem.chunks)
+    return TREE_UNITS * len(instance.routes) * len(instance.problem.chunks)
 
 
 def _unpaused_plan(instance: Instance, target: int) -> Plan | None:
@@ -189,7 +189,9 @@ def _rigid_starts(
     if pieces is None or meets_itself(pieces):
         return
     between = _order_of(stays, pieces, is_rigid[stays.stay])
-    for start, finish in listed_starts(instance, pieces.tasks, between, goal):
+    # Each piece is as much work as its transfers.
+    work = listing_work(len(tasks), len(tasks.hop_link) / max(1, len(tasks)))
+    for start, finish in listed_starts(instance, pieces.tasks, between, goal, work=work):
         if finish < NEVER:
             yield start[pieces.piece] + pieces.offset, finish
 
@@ -236,10 +238,8 @@ def joined_pieces(tasks: Tasks, piece: IntArray, offset: IntArray) -> RigidPiece
     """Return pieces as tasks, each of which begins with the first of its own."""
     by_offset = np.lexsort((offset, piece))
     roots = by_offset[np.flatnonzero(np.diff(piece[by_offset], prepend=-1))]
-    hop = np.repeat(np.arange(len(tasks)), np.diff(tasks.hop_start))
     res = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))
     out = np.repeat(np.arange(len(tasks)), np.diff(tasks.out_start))
-    by_hop = order_by(piece[hop], tasks.hop_offset + offset[hop])
     by_res = order_by(piece[res], tasks.res_offset + offset[res])
     by_out = order_by(piece[out])
     source = tasks.source_start[roots]
@@ -250,9 +250,9 @@ def joined_pieces(tasks: Tasks, piece: IntArray, offset: IntArray) -> RigidPiece
         reduce=tasks.reduce[roots],
         src=tasks.src[roots],
         start=tasks.start[roots],
-        hop_start=starts_of(piece[hop], len(roots)),
-        hop_link=tasks.hop_link[by_hop],
-        hop_offset=(tasks.hop_offset + offset[hop])[by_hop],
+        hop_start=np.arange(len(roots) + 1),
+        hop_link=tasks.hop_link[tasks.hop_start[roots]],
+        hop_offset=np.zeros(len(roots), dtype=np.int64),
         res_start=starts_of(piece[res], len(roots)),
         res=tasks.res[by_res],
         res_offset=(tasks.res_offset + offset[res])[by_res],
