@@ -39,14 +39,14 @@ def rigid_tree_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
             if plan.finish < best:
                 best = plan.finish
                 yield plan
-    if not goal.is_worth(best, unpaused_work(instance)):
-        return
+
+
+def unpaused_tree_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield plans along trees that never wait, for what no tree made without limits can serve."""
     goal.begin(unpaused_work(instance))
     grown = _unpaused_plan(instance, goal.target)
-    for plan in _fitted(instance, grown, goal) if grown is not None else ():
-        if plan.finish < best:
-            best = plan.finish
-            yield plan
+    if grown is not None:
+        yield from _fitted(instance, grown, goal)
 
 
 def _free_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
