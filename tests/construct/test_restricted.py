@@ -119,10 +119,19 @@ def test_sums_for_all_without_copies_come_in_one_shot() -> None:
     assert result.physical_gap >= 0
 
 
-def test_sums_for_all_through_relays_that_copy_are_refused() -> None:
+def test_sums_for_all_through_relays_go_to_each_by_themselves() -> None:
+    """What a relay passes on is one buffer for one GPU, sent once for each arrival."""
+    result = solve("ring:gpus=5", "allreduce", size="1MB", copy=False)
+    assert not verify(result.schedule)
+    # Four buffers leave each GPU by two links, and each crosses one link and a half on average.
+    assert result.finish_time_s >= 4 * 1.5 * 1e6 / 100e9
+    assert result.physical_gap >= 0
+
+
+def test_sums_for_all_without_copies_have_no_epochs() -> None:
     """What no construction serves is said in one line; nothing wrong is returned."""
     with pytest.raises(MethodError, match=r"no construction serves .*drop --no-copy"):
-        solve("ring:gpus=5", "allreduce", size="1MB", copy=False)
+        solve("ring:gpus=5", "allreduce", size="1MB", copy=False, grid=True)
 
 
 @pytest.mark.parametrize("collective", ["reduce", "reducescatter"])

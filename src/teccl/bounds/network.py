@@ -148,8 +148,8 @@ class Network:
         # On the grid an overhead lies in kappa.
         overhead = np.zeros_like(latency) if grid else _whole(topology, lambda e: e.overhead)
         if grid is not None and problem.switch is SwitchMode.HYPER_EDGE:
-            # The sum of a hyper-edge's latencies is rounded, which may be less than its parts are.
-            latency = np.where(_touches_switch(problem), 0, latency)
+            # The sum of a hyper-edge's latencies is rounded up, each of them here down.
+            latency = np.where(_touches_switch(problem), np.maximum(latency - 1, 0), latency)
         step = _least_steps(problem, latency, overhead + bytes_take)
         distance = all_distances(problem, step)
         paid = overhead if fluid else _paid(problem, overhead)

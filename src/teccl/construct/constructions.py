@@ -18,10 +18,16 @@ from teccl.construct.insertion import refusal as insertion_refusal
 from teccl.construct.instance import Instance
 from teccl.construct.multicasts import greedy_work, multicast_plans
 from teccl.construct.params import NEVER
+from teccl.construct.pipelines import may_be_piped, pipeline_work, pipelined_plans
 from teccl.construct.plan import Plan
 from teccl.construct.restricted import goal_sets, only_combines, rigid_plans
 from teccl.construct.reversal import can_reverse, reducing_switches
-from teccl.construct.rigid_trees import may_be_rigid, rigid_tree_plans
+from teccl.construct.rigid_trees import (
+    may_be_rigid,
+    rigid_tree_plans,
+    unpaused_tree_plans,
+    unpaused_work,
+)
 from teccl.construct.ring_order import cluster_ring_plans, widest_ring_plans
 from teccl.construct.route_first import choosing_work, routed_plans, routing_work, separate_plans
 from teccl.construct.sums import composed_plans, in_network_plans, reduction_plans
@@ -167,6 +173,12 @@ def _limits_buffers(instance: Instance) -> bool:
     return is_limited and not _changes_on_grid(instance)
 
 
+def _never_waits(instance: Instance) -> bool:
+    """Whether buffers are limited, and chunks have several sources or several destinations."""
+    several = max(len(nodes) for nodes in instance.problem.chunks.sets) > 1
+    return may_be_rigid(instance) and several
+
+
 def _lacks_copies(instance: Instance) -> bool:
     problem = instance.problem
     return _is_free(instance, copies=False) and not problem.chunks.reduce.any()
@@ -230,10 +242,12 @@ CONSTRUCTIONS = [
     Construction("trimmed trains", may_be_trimmed, trimmed_work, trimmed_trains),
     Construction("route first", _is_free, routing_work, routed_plans),
     Construction("separate copies", _lacks_copies, routing_work, separate_plans),
+    Construction("pipelines", may_be_piped, pipeline_work, pipelined_plans),
     Construction("rigid trees", may_be_rigid, routing_work, rigid_tree_plans),
     Construction("at mean rates", may_change_rates, _mean_rate_work, mean_rate_plans),
     Construction("insertion", _inserts, insertion_work, inserted_plans),
     Construction("no waiting", _limits_buffers, routing_work, rigid_plans),
+    Construction("unpaused trees", _never_waits, unpaused_work, unpaused_tree_plans),
     Construction("tenants apart", shares_fabric, apart_work, apart_plans),
     Construction("between changes", _changes_on_grid, _steady_work, regime_plans),
 ]

@@ -66,6 +66,8 @@ def summed_schedule(problem: Problem, scheme: "Scheme", stages: list[list[Delive
     src, dst = topology.link_src.tolist(), topology.link_dst.tolist()
     is_switch = topology.is_switch.tolist()
     rows: list[tuple[int, ...]] = []
+    # What those who pass it on hold of an item that goes to one destination by itself.
+    passed: dict[tuple[Item, int], list[int]] = defaultdict(list)
     for number, deliveries in enumerate(stages):
         held: dict[tuple[int, int, int], list[int]] = defaultdict(list)
         before = dict(sums)
@@ -75,10 +77,14 @@ def summed_schedule(problem: Problem, scheme: "Scheme", stages: list[list[Delive
                 own = position.get(src[link], -1)
                 mine = [before[item.piece, own]] if own in item.sources else []
                 there = held[item.piece, item.parts[0], src[link]]
+                if scheme.is_apart:
+                    there = passed[item, src[link]]
                 carries = table.fold(mine + there) if item.is_gathered else (mine + there)[0]
             if not is_switch[dst[link]]:
                 becomes = table.new(item.piece, dst[link])
-                for part in item.parts:
+                if scheme.is_apart and position.get(dst[link]) not in item.destinations:
+                    passed[item, dst[link]].append(becomes)
+                for part in item.parts if not passed[item, dst[link]] else ():
                     here = held[item.piece, part, dst[link]]
                     if item.is_gathered or not here:
                         here.append(becomes)

@@ -15,18 +15,19 @@ from teccl._arrays import BoolArray
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray, concatenated_ranges, starts_of
 from teccl.construct.joining import joined_copies
-from teccl.construct.params import NEVER, PYTHON_UNITS
+from teccl.construct.params import NEVER, PYTHON_UNITS, TREE_UNITS
 from teccl.construct.plan import Plan, with_starts
 from teccl.construct.restricted import only_combines
-from teccl.construct.route_first import listed_starts
+from teccl.construct.route_first import listed_starts, listing_work
 from teccl.construct.tasks import Precedence, Tasks, finish_time, precedence, tasks_of_plan
+from teccl.construct.unpaused_trees import FreeTime, TreeHop, UnpausedTrees, ends_of, plan_of_trees
 from teccl.schedule.ordering import order_by
 
 
 def may_be_rigid(instance: Instance) -> bool:
     """Whether buffers are limited and trees can be timed in advance."""
     problem = instance.problem
-    is_timed = instance.grid is None and not problem.topology.has_profiles
+    is_timed = not problem.topology.has_profiles
     return problem.buffer is not None and is_timed and (problem.copy or only_combines(problem))
 
 
@@ -38,6 +39,14 @@ def rigid_tree_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
             if plan.finish < best:
                 best = plan.finish
                 yield plan
+
+
+def unpaused_tree_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
+    """Yield plans along trees that never wait, for what no tree made without limits can serve."""
+    goal.begin(unpaused_work(instance))
+    grown = _unpaused_plan(instance, goal.target)
+    if grown is not None:
+        yield from _fitted(instance, grown, goal)
 
 
 def _free_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
@@ -56,16 +65,40 @@ def _free_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
         goal.spent += part.spent
 
 
+def unpaused_work(instance: Instance) -> int:
+    """Units of growing a tree for each chunk, which looks at all routes."""
+    return TREE_UNITS * len(instance.routes) * len(instance.problem.chunks)
+
+
+def _unpaused_plan(instance: Instance, target: int) -> Plan | None:
+    """Return a plan along trees that never wait, one of its own for each chunk."""
+    table, trees = instance.problem.chunks, UnpausedTrees(instance)
+    found, load = list[list[TreeHop]](), np.zeros(instance.num_resources)
+    for chunk in range(len(table)):
+        ends = ends_of(instance, chunk)
+        if ends is None:
+            return None
+        # What is fuller than the bound allows is taken only where nothing else leads on.
+        root = ends.roots[chunk % len(ends.roots)]
+        tree = trees.grow(ends, root, FreeTime(load, max(1, target)))
+        tree = tree or trees.grow(ends, root, FreeTime(load, NEVER))
+        if tree is None:
+            return None
+        found.append(tree)
+    return plan_of_trees(instance, found)
+
+
 def _fitted(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
     """Yield a plan as it is, if buffers have room for it, or else rigid, as far as it must be."""
-    limit = instance.problem.buffer or 0
+    limit, exact = instance.problem.buffer or 0, instance.grid is None
     tasks = tasks_of_plan(instance, plan)
     if finish_time(tasks, tasks.start) == NEVER:
         return
-    # Of chunks of several sizes some plans have only the times of the largest.
+    # Trees may be without times; of chunks of several sizes some plans have only the largest's.
     is_timed = plan.exact or len(instance.problem.chunks.sizes) == 1
+    is_timed = is_timed and plan.finish < NEVER
     if is_timed and not _turned_away(_stays(instance, tasks), tasks.start, limit).any():
-        yield replace(plan, exact=True)
+        yield replace(plan, exact=exact)
         return
     plan = joined_copies(instance, plan)
     tasks = tasks_of_plan(instance, plan)
@@ -80,7 +113,7 @@ def _fitted(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
             start = begin
             if finish < best and not _turned_away(stays, begin, limit).any():
                 best = finish
-                yield replace(with_starts(plan, begin, finish), exact=True)
+                yield replace(with_starts(plan, begin, finish), exact=exact)
         if is_rigid.all():
             is_rigid, start = ~is_rigid, tasks.start
         more = _turned_away(stays, start, limit) & ~is_rigid
@@ -156,7 +189,9 @@ def _rigid_starts(
     if pieces is None or meets_itself(pieces):
         return
     between = _order_of(stays, pieces, is_rigid[stays.stay])
-    for start, finish in listed_starts(instance, pieces.tasks, between, goal):
+    # Each piece is as much work as its transfers.
+    work = listing_work(len(tasks), len(tasks.hop_link) / max(1, len(tasks)))
+    for start, finish in listed_starts(instance, pieces.tasks, between, goal, work=work):
         if finish < NEVER:
             yield start[pieces.piece] + pieces.offset, finish
 
@@ -191,6 +226,12 @@ def _pieces(tasks: Tasks, stays: _Stays, is_rigid: BoolArray) -> RigidPieces | N
     if (offset[after] != offset[before] + lag).any():
         return None
     return joined_pieces(tasks, np.unique(piece, return_inverse=True)[1], offset)
+
+
+def rigid_pieces(instance: Instance, tasks: Tasks) -> RigidPieces | None:
+    """Join all tasks that follow from one another; None if no times suit all of these."""
+    stays = _stays(instance, tasks)
+    return _pieces(tasks, stays, np.ones(len(stays.stay), dtype=bool))
 
 
 def joined_pieces(tasks: Tasks, piece: IntArray, offset: IntArray) -> RigidPieces:

@@ -133,10 +133,14 @@ def listed_plans(instance: Instance, plan: Plan, goal: Goal) -> Iterator[Plan]:
 
 
 def listed_starts(
-    instance: Instance, tasks: Tasks, order: Precedence, goal: Goal
+    instance: Instance, tasks: Tasks, order: Precedence, goal: Goal, *, work: int | None = None
 ) -> Iterator[tuple[IntArray, int]]:
-    """Yield starts of tasks and when all is over, each better than the ones before."""
-    work, best = listing_work(len(tasks), len(tasks.hop_link) / max(1, len(tasks))), NEVER
+    """Yield starts of tasks and when all is over, each better than the ones before.
+
+    One key takes so much `work`, by default that of as many transfers as there are tasks.
+    """
+    work = work or listing_work(len(tasks), len(tasks.hop_link) / max(1, len(tasks)))
+    best = NEVER
     serial = bool(instance.slots.max() == 1)
     for key, weight in _keys(instance, tasks, goal.target, order):
         if not goal.is_worth(best, work):

@@ -35,6 +35,11 @@ def one_shot(count: int) -> Scheme:
     return Scheme(name="one-shot", shares=((everybody(count),),))
 
 
+def exchanged(count: int) -> Scheme:
+    """One-shot in which nothing is copied on its way: everybody sends to each other by itself."""
+    return replace(one_shot(count), is_apart=True)
+
+
 def owned(count: int, owners: int | None = None) -> Scheme:
     """Every piece is summed by one GPU and sent back: a ReduceScatter and an AllGather.
 

@@ -72,12 +72,16 @@ class Scheme:
         after the members.
     meets
         Stages in which the parts of a class are added up in a switch, where their ways meet.
+    is_apart
+        Whether everything goes to each destination by itself, so that nobody copies what it passes
+        on; there is one stage then.
     """
 
     name: str
     shares: tuple[tuple[Level, ...], ...]
     helpers: tuple[int, ...] = ()
     meets: frozenset[int] = frozenset()
+    is_apart: bool = False
 
     @property
     def num_stages(self) -> int:
@@ -138,7 +142,13 @@ def stage_items(scheme: Scheme, num_pieces: int, stage: int) -> list[list[Item]]
         whole_of = dict(zip(before.classes, after.classes, strict=True))
         for part, sources in sorted(holders.items()):
             goals = wanting[whole_of[part]]
-            if not set(goals) <= set(sources):
+            if scheme.is_apart:
+                found[piece, whole_of[part]] += [
+                    Item(piece, (part,), tuple(sources), (each,))
+                    for each in goals
+                    if each not in sources
+                ]
+            elif not set(goals) <= set(sources):
                 item = Item(piece, (part,), tuple(sources), tuple(goals))
                 found[piece, whole_of[part]].append(item)
     return list(found.values())
@@ -163,7 +173,7 @@ def staged_schedule(
     base = Instance.build(problem)
     # Without overheads more pieces are worth more than the work on the order of few (quality).
     shake = partial(shaken, goal=goal, known=known) if problem.topology.has_overheads else None
-    found = _along_shallow_trees(base, scheme, shake)
+    found = None if scheme.is_apart else _along_shallow_trees(base, scheme, shake)
     if scheme.meets:
         return None if found is None else summed_schedule(problem, scheme, found.deliveries)
     # Shares with one owner each are made by constructions anyway, as two halves.
@@ -178,6 +188,8 @@ def staged_schedule(
 
 def shallow_finish(problem: Problem, scheme: Scheme) -> int | None:
     """When a scheme ends whose sums take the quickest ways; None where there are none."""
+    if scheme.is_apart:
+        return None
     found = _along_shallow_trees(Instance.build(problem), scheme, None)
     return None if found is None else found.finish
 
@@ -313,6 +325,9 @@ def _stage_problem(
         order = np.lexsort(([i.piece for i in items], [i.parts[0] for i in items])).tolist()
         count, share = pieces, Demand(tenants=(gather,))
         return replace(problem, demand=share, num_chunks=count, whole_buffer=False), order
+    exchange = _whole_exchange(problem, items) if is_first else None
+    if exchange is not None:
+        return exchange
     ranks = (*ranks, *helpers)
     chunks = tuple(
         ExplicitChunk(
@@ -332,6 +347,26 @@ def _stage_problem(
     )
     demand = Demand(tenants=(explicit,))
     return replace(problem, demand=demand, num_chunks=1, whole_buffer=False), range(len(items))
+
+
+def _whole_exchange(problem: Problem, items: list[Item]) -> tuple[Problem, list[int]] | None:
+    """Return everything from everybody to each other as an AllToAll, whose symmetry is known."""
+    tenant = problem.demand.tenants[0]
+    ranks = tenant.members(problem.topology.num_gpus)
+    member = {int(problem.topology.gpus[rank]): place for place, rank in enumerate(ranks)}
+    number = {(i.sources, i.destinations, i.piece): place for place, i in enumerate(items)}
+    whole = replace(tenant, collective=Collective.ALLTOALL, size=tenant.size * len(ranks))
+    count, demand = len(problem.chunks), Demand(tenants=(whole,))
+    exchange = replace(problem, demand=demand, num_chunks=count, whole_buffer=False)
+    table = exchange.chunks
+    if len(table) != len(items) or any(len(nodes) > 1 for nodes in table.sets):
+        return None
+    ends = (
+        ((member[int(table.sources(k)[0])],), (member[int(table.destinations(k)[0])],), int(piece))
+        for k, piece in enumerate(table.piece)
+    )
+    order = [number.get(each, -1) for each in ends]
+    return None if -1 in order else (exchange, order)
 
 
 def _realised(instance: Instance, plan: Plan, item: list[Item]) -> list[list[Delivery]]:

@@ -32,7 +32,7 @@ from teccl.topology import Topology
 def is_staged_exchange(instance: Instance) -> bool:
     """Whether equal chunks go from one GPU to one, some through several switches."""
     table, routes = instance.problem.chunks, instance.routes
-    if instance.grid is not None or table.reduce.any() or len(table.sizes) > 1:
+    if instance.slots.max() > 1 or table.reduce.any() or len(table.sizes) > 1:
         return False
     if np.diff(routes.link_start).max(initial=0) <= 2:
         return False

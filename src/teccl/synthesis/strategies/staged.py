@@ -7,7 +7,7 @@ from operator import itemgetter
 from teccl.construct.compositions import lasting_topology
 from teccl.construct.goal import Goal
 from teccl.construct.params import CHUNK_TOLERANCE, NEVER, OFFER_UNITS, PYTHON_UNITS
-from teccl.construct.schemes import Outlook, one_shot, outlook, owned, schemes
+from teccl.construct.schemes import Outlook, exchanged, one_shot, outlook, owned, schemes
 from teccl.construct.shallow_trees import can_branch
 from teccl.construct.staged import Scheme, shallow_finish, staged_schedule
 from teccl.demand import Collective
@@ -55,7 +55,9 @@ class Staged:
         has_owners = can_branch(problem) and 2 * halves.latency_ps > halves.expected_ps
         limit = halves.expected_ps + has_owners
         # Whoever passes a sum on keeps or copies it; in one shot GPUs send nothing but their own.
-        chosen = [one_shot(problem.num_gpus)] if _is_limited(search) else schemes(problem)
+        count = problem.num_gpus
+        limited = [one_shot(count), exchanged(count)]
+        chosen = limited if _is_limited(search) else schemes(problem)
         found = [(outlook(problem, scheme), scheme) for scheme in chosen]
         turn = [
             (seen, scheme)
