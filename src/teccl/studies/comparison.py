@@ -115,6 +115,11 @@ def compare(
     options
         More keywords of `teccl.solve`; those about efforts and chunks are for `auto`.
 
+    Raises
+    ------
+    InputError
+        If something that was given is wrong, or no method serves the demand.
+
     Examples
     --------
     >>> from teccl.studies.running import Workplace
@@ -137,7 +142,7 @@ def compare(
         for name in names
     ]
     with (place or Workplace()).opened() as bench:
-        found = bench.run(tasks)
+        found = bench.run(tasks) if schedules else bench.run_some(tasks)
     lines = [_competitor(outcome) for outcome in found]
     lines += [_imported(Path(path), network, wanted) for path in schedules]
     return Comparison(competitors=tuple(_ranked(lines)))

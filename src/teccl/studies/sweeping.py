@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -60,7 +60,7 @@ class SweepRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """The outcome of a sweep.
+    """The outcome of a sweep; ``for row in sweep`` walks its rows.
 
     Parameters
     ----------
@@ -76,6 +76,12 @@ class Sweep:
     collective: str
     rows: tuple[SweepRow, ...]
     store: Path
+
+    def __iter__(self) -> Iterator[SweepRow]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
     @property
     def results(self) -> list[Result]:
@@ -139,7 +145,7 @@ def sweep(
     Raises
     ------
     InputError
-        If something that was given is wrong.
+        If something that was given is wrong, or no method serves any size.
 
     Examples
     --------
@@ -170,7 +176,7 @@ def sweep(
     # Large sizes take longest; beginning with them keeps all workers busy to the end.
     tasks = [task for size in sorted(rows, reverse=True) for task in rows[size]]
     with (place or Workplace()).opened() as bench:
-        outcomes = {outcome.task.key: outcome for outcome in bench.run(tasks)}
+        outcomes = {outcome.task.key: outcome for outcome in bench.run_some(tasks)}
         store = bench.store.path
     return Sweep(
         topology=network,
