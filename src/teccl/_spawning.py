@@ -28,7 +28,7 @@ class _Process(SpawnProcess):
 class MainlessContext(SpawnContext):
     """Spawns processes like `multiprocessing` does, without the main module."""
 
-    Process = _Process  # type: ignore[assignment]  # as the classes of multiprocessing do
+    Process = _Process
 
 
 @contextlib.contextmanager

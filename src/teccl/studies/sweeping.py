@@ -15,7 +15,13 @@ from teccl.studies.hashed_tasks import Task, TaskOutcome
 from teccl.studies.rivals import study_methods
 from teccl.studies.running import Workplace
 from teccl.studies.sizes import read_sizes
-from teccl.synthesis.request import read_chunks, read_demand, read_name, read_topology
+from teccl.synthesis.request import (
+    read_chunks,
+    read_demand,
+    read_name,
+    read_topology,
+    share_out,
+)
 from teccl.topology import Topology
 from teccl.units import Quantity, format_size
 
@@ -159,6 +165,7 @@ def sweep(
     walk = read_sizes(sizes, factor)
     names = read_methods(methods)
     counts = _read_counts(chunks)
+    shares = share_out(names, options)
     rows: dict[Fraction, list[Task]] = {}
     for size in walk:
         demand = read_demand(network, collective, None, size=size, ranks=ranks, root=root)
@@ -167,7 +174,7 @@ def sweep(
                 topology=network,
                 demand=demand,
                 method=name,
-                options=options if count is None else {**options, "chunks": count},
+                options=shares[name] if count is None else {**shares[name], "chunks": count},
                 label=f"{format_size(size)} {name}",
             )
             for name in names
