@@ -176,14 +176,14 @@ def read_share(value: float | str, what: str) -> Fraction:
 
     Raises
     ------
-    InputError
+    ProblemError
         If it is negative, or a percentage was meant.
     """
     share, text = read_fraction(value, what), str(value).strip()
     if share < 0:
-        raise InputError(f"{what} {text[:40]} is negative; give 0 or more, for example 1%")
+        raise ProblemError(f"{what} {text[:40]} is negative; give 0 or more, for example 1%")
     if share >= 1 and not text.endswith("%"):
-        raise InputError(
+        raise ProblemError(
             f"{what} {text[:40]} is {float(100 * share):g}%; did you mean {text[:40]}%?"
         )
     return share
