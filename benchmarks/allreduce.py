@@ -136,7 +136,7 @@ def _rivals(call: dict[str, Any]) -> Iterator[tuple[str, Callable[[], float]]]:
     yield "one-shot", lambda: time_of("allgather", members)
     yield "two halves", lambda: time_of("reducescatter") + time_of("allgather")
     for name in BASELINES:
-        plain = {"method": name, "threads": None}
+        plain = {"method": name, "threads": None, "effort": "normal"}
         yield name, lambda plain=plain: time_of("allreduce", **plain)  # type: ignore[misc]
 
 

@@ -23,6 +23,7 @@ LAYERS = [
         "_numba",
         "_parallel",
         "_ratios",
+        "_spawning",
         "_suggest",
         "keywords",
     },

@@ -5,12 +5,13 @@ from typing import Any
 import pytest
 
 import teccl
-from teccl.errors import MethodError, ProblemError, ScheduleError, TopologyError
+from teccl.errors import InputError, MethodError, ProblemError, ScheduleError, TopologyError
 from teccl.synthesis import METHODS
-from teccl.synthesis.request import GRID_METHODS, OBEYED_BY
+from teccl.synthesis.request import GRID_METHODS, OBEYED_BY, share_out
 
 # A value beside the default for each option of the table.
 GIVEN: dict[str, Any] = {
+    "effort": "thorough",
     "horizon": 9,
     "objective": "paper",
     "warm_start": False,
@@ -48,6 +49,46 @@ def test_what_a_method_would_ignore_is_refused(
         teccl.solve("ring:gpus=4", "allgather", size="1MB", chunks=1, method=method, **options)
     if method in GRID_METHODS or "has no use" in str(refusal.value):
         assert any(name in str(refusal.value) for name in OBEYED_BY[option])
+
+
+@pytest.mark.parametrize("option", [{"switch": "no-copy"}, {"transit": "cut-through"}])
+def test_the_behaviour_of_switches_is_refused_where_there_are_none(option: dict[str, str]) -> None:
+    """Neither a schedule nor a bound would change."""
+    for ask in (teccl.solve, teccl.bound):
+        with pytest.raises(ProblemError, match=f"no switch; drop --{next(iter(option))}"):
+            ask("ring:gpus=4", "allgather", size="1MB", **option)
+
+
+@pytest.mark.parametrize("name", ["gap", "chunk_tolerance"])
+def test_a_part_that_was_meant_as_a_percentage_is_refused(name: str) -> None:
+    """The message has what was meant; percentages say so themselves."""
+    for value in ("5", 5, 5.0):
+        with pytest.raises(InputError, match=rf"did you mean {value}%\?"):
+            teccl.solve("ring:gpus=4", "allgather", size="1MB", **{name: value})
+    with pytest.raises(InputError, match=f"{name.replace('_', ' ')} -1% is negative"):
+        teccl.solve("ring:gpus=4", "allgather", size="1MB", **{name: "-1%"})
+    plenty = {"effort": "quick", name: "500%"}
+    assert teccl.solve("ring:gpus=4", "allgather", size="1MB", **plenty).verified
+
+
+def test_a_study_refuses_what_none_of_its_methods_obeys() -> None:
+    """What some of them obey goes to those."""
+    shares = share_out(["auto", "ring"], {"effort": "quick", "seed": 1})
+    assert shares == {"auto": {"effort": "quick", "seed": 1}, "ring": {"seed": 1}}
+    with pytest.raises(MethodError, match="--effort; drop it or add auto"):
+        share_out(["ring"], {"effort": "quick"})
+
+
+@pytest.mark.parametrize(
+    ("option", "remedy"),
+    [({"buffer": "lots"}, "none or unlimited"), ({"time_limit": "5"}, "for example 10s or 2min")],
+)
+def test_values_without_a_meaning_are_refused_with_one_that_has(
+    option: dict[str, str], remedy: str
+) -> None:
+    """The remedy fits the option."""
+    with pytest.raises(InputError, match=remedy):
+        teccl.solve("ring:gpus=4", "allgather", size="1MB", **option)
 
 
 def test_most_chunks_and_a_number_of_chunks_contradict_each_other() -> None:

@@ -22,6 +22,7 @@ from teccl.problem import Problem
 from teccl.result import Result, Status
 from teccl.schedule import schedule_files, send_array
 from teccl.schedule.schedule_files import schedule_from_dict, schedule_to_dict
+from teccl.synthesis.request import OBEYED_BY
 from teccl.timegrid import TimeGrid
 from teccl.topology.presets import PRESETS
 from teccl.topology.topology_files import topology_from_dict, topology_to_dict
@@ -123,7 +124,8 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any]]] = {
 def solved(title: str) -> Result:
     """Return the result of a request, solved where a test needs it: others only import this."""
     topology, collective, options = REQUESTS[title]
-    return teccl.solve(topology, collective, size="1KB", effort="quick", **options)
+    quick = {"effort": "quick"} if options.get("method", "auto") in OBEYED_BY["effort"] else {}
+    return teccl.solve(topology, collective, size="1KB", **quick, **options)
 
 
 @pytest.mark.parametrize("title", REQUESTS)

@@ -183,7 +183,10 @@ def _parse_yaml(text: str, source: str, error: ErrorType) -> Any:
         return yaml.load(text, Loader=_StrictLoader)  # noqa: S506, a subclass of SafeLoader
     except yaml.MarkedYAMLError as problem:
         line = problem.problem_mark.line + 1 if problem.problem_mark else "?"
-        raise error(f"{source}: not valid YAML at line {line}: {problem.problem}") from None
+        raise error(
+            f"{source}: not valid YAML at line {line}: {problem.problem}; mend it there, or write "
+            "the file again"
+        ) from None
     except yaml.YAMLError as problem:
         raise error(f"{source}: {' '.join(str(problem).split())}") from None
     except RecursionError:
@@ -198,7 +201,8 @@ def expect_mapping(
     """Return the value as a dict after checking that its keys are known and complete."""
     known = tuple(known)
     if not isinstance(value, Mapping):
-        raise error(f"{where} is {shown(value)}; give a mapping with keys {', '.join(known)}")
+        found = "empty" if value is None else shown(value)
+        raise error(f"{where} is {found}; give a mapping with keys {', '.join(known)}")
     for key in value:
         if not isinstance(key, str) or key not in known:
             nearest = did_you_mean(key if isinstance(key, str) else "", known)

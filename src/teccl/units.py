@@ -40,7 +40,8 @@ Quantity = str | int | float | Fraction
 def parse_size(value: Quantity, *, what: str = "size") -> Fraction:
     """Read a number of bytes such as ``"64KiB"`` or ``"1.5 MB"``.
 
-    Numbers that are not text are bytes already.
+    Numbers that are not text are bytes already. Prefixes may be small; a small ``b``, which means
+    bits in bandwidths, is refused.
 
     Examples
     --------
@@ -57,6 +58,11 @@ def parse_size(value: Quantity, *, what: str = "size") -> Fraction:
     if stem in ("byte", "bytes"):
         return number
     scale = _byte_scale(stem.removesuffix("b")) if stem.endswith("b") else None
+    if scale is not None and unit.endswith("b"):
+        raise UnitError(
+            f"{what} {_show(value)}: {unit} may mean bits; write {unit[:-1]}B for bytes, sizes in "
+            "bits are not taken"
+        )
     if scale is None:
         raise UnitError(f"{what} {_show(value)}: unknown unit {unit!r}; {example}")
     return number * scale
@@ -81,19 +87,23 @@ def parse_bandwidth(value: Quantity, *, what: str = "bandwidth") -> Fraction:
     return number * scale / (8 if match[2] in ("b", "bit") else 1)
 
 
-def parse_duration(value: Quantity, *, what: str = "duration") -> Fraction:
+def parse_duration(
+    value: Quantity, *, what: str = "duration", example: str = "0.7us or 10s"
+) -> Fraction:
     """Read seconds such as ``"0.7us"``, ``"10 s"``, ``"2min"`` or ``"1.5h"``.
+
+    Errors call it `what` and suggest the `example`.
 
     Examples
     --------
     >>> parse_duration("0.7us"), parse_duration("1.5h")
     (Fraction(7, 10000000), Fraction(5400, 1))
     """
-    example = "give a unit, for example 0.7us or 10s"
-    number, unit = _split(value, what, example)
+    remedy = f"give a unit, for example {example}"
+    number, unit = _split(value, what, remedy)
     if unit is not None:
         if unit not in _DURATIONS:
-            raise UnitError(f"{what} {_show(value)}: unknown unit {unit!r}; {example}")
+            raise UnitError(f"{what} {_show(value)}: unknown unit {unit!r}; {remedy}")
         number *= _DURATIONS[unit]
     if number > MAX_SECONDS:
         raise UnitError(f"{what} {_show(value)} is longer than 53 days; give a shorter one")

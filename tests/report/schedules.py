@@ -5,6 +5,7 @@ from typing import Any
 
 import teccl
 from teccl.schedule import Schedule
+from teccl.synthesis.request import OBEYED_BY
 
 REQUESTS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "dgx1": ("dgx1", "allgather", {"chunks": 4}),
@@ -23,6 +24,7 @@ REQUESTS: dict[str, tuple[str, str, dict[str, Any]]] = {
 def solved(name: str) -> Schedule:
     """Return the schedule of a named request."""
     topology, collective, options = REQUESTS[name]
-    result = teccl.solve(topology, collective, size="1MB", effort="quick", **options)
+    quick = {"effort": "quick"} if options.get("method", "auto") in OBEYED_BY["effort"] else {}
+    result = teccl.solve(topology, collective, size="1MB", **quick, **options)
     assert result.schedule is not None
     return result.schedule

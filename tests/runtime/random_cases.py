@@ -9,6 +9,7 @@ from teccl.errors import MethodError
 from teccl.problem import Problem
 from teccl.reachability import find_unreachable
 from teccl.schedule import Schedule
+from teccl.synthesis.request import OBEYED_BY
 from teccl.topology import Link, Node, NodeKind, Topology
 
 METHODS = (
@@ -84,9 +85,11 @@ def random_case(seed: int) -> Schedule:
         demand = Demand(tenants=tuple(tenants))
         if find_unreachable(Problem(topology=topology, demand=demand)) is not None:
             continue
-        options = {"chunks": rng.choice([1, 2, 3]), "effort": "quick", "time_limit": "2s"}
+        options = {"chunks": rng.choice([1, 2, 3]), "time_limit": "2s"}
+        method = rng.choice(METHODS)
+        options |= {"effort": "quick"} if method in OBEYED_BY["effort"] else {}
         try:
-            result = teccl.solve(topology, demand=demand, method=rng.choice(METHODS), **options)
+            result = teccl.solve(topology, demand=demand, method=method, **options)
         except MethodError:
             continue
         if result.schedule is not None:

@@ -14,13 +14,15 @@ from teccl.problem import Problem
 from teccl.runtime.extract import rank_program
 from teccl.runtime.messages import messages_of
 from teccl.schedule import Schedule, send_array
+from teccl.synthesis.request import OBEYED_BY
 
 COLLECTIVES = [c.value for c in Collective if c not in (Collective.ALLTOALLV, Collective.EXPLICIT)]
 
 
 def solved(topology: str, collective: str, **options) -> Schedule:
     method = "auto" if collective == "allreduce" else "construct"
-    options = {"size": "1001B", "effort": "quick", "method": method, **options}
+    options = {"size": "1001B", "method": method, **options}
+    options |= {"effort": "quick"} if options["method"] in OBEYED_BY["effort"] else {}
     schedule = teccl.solve(topology, collective, **options).schedule
     assert schedule is not None
     return schedule

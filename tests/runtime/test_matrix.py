@@ -13,6 +13,7 @@ import teccl
 from teccl.demand import Collective, Demand
 from teccl.errors import MethodError
 from teccl.schedule import Schedule
+from teccl.synthesis.request import OBEYED_BY
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed; pip install 'teccl[mpi]'")
 
@@ -59,7 +60,8 @@ def solved(topology: str, collective: str, method: str) -> dict[str, Schedule]:
     """
     network = teccl.Topology.parse(topology)
     demands = {size: demand_of(collective, size, network.num_gpus) for size in SIZES}
-    options = {"method": method, "effort": "quick", "time_limit": LIMITS.get(method)}
+    options = {"method": method, "time_limit": LIMITS.get(method)}
+    options |= {"effort": "quick"} if method in OBEYED_BY["effort"] else {}
     if method in LIMITS:
         largest = teccl.solve(network, demand=demands["64MB"], **options).schedule
         return {size: resized(largest, demand) for size, demand in demands.items()}

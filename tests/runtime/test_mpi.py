@@ -11,6 +11,7 @@ from tests.verification.partial import exchange, one_shot
 import teccl
 from teccl.demand import Collective, Demand
 from teccl.schedule import Schedule
+from teccl.synthesis.request import OBEYED_BY
 
 pytest.importorskip("mpi4py", reason="mpi4py is not installed; pip install 'teccl[mpi]'")
 
@@ -20,7 +21,8 @@ COLLECTIVES = [c.value for c in Collective if c not in (Collective.ALLTOALLV, Co
 def solved(topology: str, collective: str | None = None, **options) -> Schedule:
     if "chunks" in options and collective != "allreduce":
         options.setdefault("method", "construct")
-    options = {"effort": "quick", **options}
+    if options.get("method", "auto") in OBEYED_BY["effort"]:
+        options.setdefault("effort", "quick")
     if "demand" not in options:
         options.setdefault("size", "1KB")
     schedule = teccl.solve(topology, collective, **options).schedule

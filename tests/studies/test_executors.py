@@ -2,9 +2,11 @@
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from teccl import Demand, Topology
 from teccl.errors import DemandError, InputError
 from teccl.progress import CancelToken
 from teccl.runtime.launch import _RANK_VARIABLES
-from teccl.studies.executors import MAX_LOSSES, open_crew
+from teccl.studies.executors import MAX_LOSSES, Crew, WorkersLostError, open_crew
 from teccl.studies.hashed_tasks import Task
 from teccl.studies.running import Workplace
 from teccl.studies.sweeping import sweep
@@ -60,6 +62,65 @@ def test_a_killed_worker_is_survived(tmp_path, deaths, is_found):
     assert (outcomes[deadly.key].result is not None) == is_found
     if not is_found:
         assert "died" in outcomes[deadly.key].reason
+
+
+PLAIN = """
+import multiprocessing.spawn
+from teccl.studies.running import Workplace
+from teccl.studies.sweeping import sweep
+
+print("once")
+before = multiprocessing.spawn.get_preparation_data
+place = Workplace(jobs=2, store=False)
+for row in sweep("ring:gpus=4", "allgather", sizes="1KB,2KB", methods="ring", place=place):
+    print(row.size_bytes, row.best.method)
+print(multiprocessing.spawn.get_preparation_data is before)
+"""
+
+
+def test_a_script_needs_no_guard_around_a_study(tmp_path):
+    """Workers do not run the script that started them."""
+    script = tmp_path / "plain.py"
+    script.write_text(PLAIN)
+    ended = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (ended.stderr, ended.returncode) == ("", 0)
+    assert ended.stdout.splitlines() == ["once", "1000 ring", "2000 ring", "True"]
+
+
+def test_workers_load_the_main_module_for_what_lives_there(monkeypatch):
+    """A callable of the script cannot be had otherwise."""
+
+    def progress(news):
+        """Hear of it."""
+
+    assert not replace(ring_task(), options={"progress": progress}).needs_main
+    monkeypatch.setattr(progress, "__module__", "__main__")
+    assert replace(ring_task(), options={"progress": progress}).needs_main
+
+
+class Broken(Executor):
+    """Workers that die whatever they are given."""
+
+    def __init__(self):
+        self.given = []
+
+    def submit(self, function, task):
+        """Lose the worker."""
+        self.given.append(task)
+        future = Future()
+        future.set_exception(BrokenExecutor())
+        return future
+
+
+def test_workers_that_all_die_end_the_study():
+    """Nobody waits until every task has lost as many workers as it may."""
+    workers = Broken()
+    tasks = [ring_task(f"{i}KB") for i in range(1, 9)]
+    with pytest.raises(WorkersLostError, match="every worker"):
+        list(Crew(start=lambda: workers, width=2).run(tasks))
+    assert {task.key for task in workers.given} == {task.key for task in tasks[:2]}
 
 
 def test_bad_input_in_a_worker_is_raised():

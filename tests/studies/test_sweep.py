@@ -15,6 +15,7 @@ import pytest
 from tests.cli.helpers import assert_refused, run
 
 from teccl import Schedule, verify
+from teccl.errors import MethodError
 from teccl.studies.planning import finish_at, size_ranges, write_plan
 from teccl.studies.store import Store
 from teccl.studies.sweeping import sweep
@@ -48,6 +49,19 @@ def test_a_size_without_schedule_says_why(here):
     links = ["0:1", "2:3"]
     found = sweep("ring:gpus=4", "allgather", sizes="1KB", without_links=links, place=here)
     assert "cannot get" in found.rows[0].reason
+
+
+def test_a_sweep_in_which_everything_fails_is_refused(here):
+    """There is nothing to return, so the reason is raised."""
+    with pytest.raises(MethodError, match="recursive-doubling"):
+        sweep("ring:gpus=3", "allgather", sizes="1KB,2KB", methods="recursive-doubling", place=here)
+
+
+def test_a_sweep_is_walked_row_by_row(here):
+    """Rows come in the order asked for."""
+    found = sweep("ring:gpus=4", "allgather", sizes="2KB,1KB", methods="ring", place=here)
+    assert [int(row.size_bytes) for row in found] == [2000, 1000]
+    assert len(found) == 2
 
 
 def test_replay_for_another_size_is_exact(here):

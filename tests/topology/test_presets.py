@@ -420,7 +420,7 @@ def test_builders_take_python_values():
         ("ring:gpus=4,", ["''", "key=value"]),
         ("ring:gpus=4,gpus=4", ["gpus", "twice"]),
         ("ring:gpus=1", ["ring", "gpus is 1", "from 2"]),
-        ("ring:gpus=-4", ["gpus is '-4'", "whole number"]),
+        ("ring:gpus=-4", ["gpus is -4", "whole number from 2"]),
         ("ring:gpus=4.5", ["gpus is '4.5'", "whole number"]),
         ("ring:gpus=٤", ["gpus is '٤'", "whole number"]),
         ("ring:gpus=1000000000", ["gpus is 1000000000", "100000"]),

@@ -163,7 +163,7 @@ def linked(**changes: object) -> dict[str, object]:
 @pytest.mark.parametrize(
     ("document", "fragments"),
     [
-        (None, ["is None", "mapping"]),
+        (None, ["is empty", "mapping"]),
         ([], ["is []", "mapping"]),
         ("text", ["'text'", "mapping"]),
         ({}, ["lacks key 'nodes'"]),
@@ -253,7 +253,7 @@ def test_malformed_documents(tmp_path, document, fragments):
         ("t.yaml", "a: &x [1]\nb: *x", ["aliases"]),
         ("t.yaml", "nodes: !!python/object/apply:os.getcwd []", ["not valid YAML"]),
         ("t.yaml", "nodes: 2\nlinks: []\n---\nnodes: 3", ["YAML"]),
-        ("t.yaml", "", ["is None", "mapping"]),
+        ("t.yaml", "", ["is empty", "mapping"]),
         ("t.yaml", "[" * 3000, ["t.yaml"]),
         ("t.json", "{", ["t.json", "not valid JSON at line 1"]),
         ("t.json", '{"nodes": 2, "nodes": 3, "links": []}', ["'nodes' appears twice"]),

@@ -13,6 +13,7 @@ from teccl.errors import MethodError
 from teccl.problem import Problem
 from teccl.reachability import find_unreachable
 from teccl.schedule import Schedule, send_array
+from teccl.synthesis.request import OBEYED_BY
 
 COLLECTIVES = (
     *("allreduce", "allgather", "reducescatter", "alltoall"),
@@ -51,7 +52,8 @@ def one_shot(gpus: int, collective: str, size: int = 4096, root: int | None = No
 def solved(topology, collective: str, *, size=4096, root=None, **options) -> Schedule:
     """A schedule of some method; only AllReduces have others than constructions that matter."""
     method = "auto" if collective == "allreduce" else "construct"
-    options = {"effort": "quick", "method": method, **options}
+    options = {"method": method, **options}
+    options |= {"effort": "quick"} if options["method"] in OBEYED_BY["effort"] else {}
     found = teccl.solve(topology, collective, size=size, root=root, **options).schedule
     assert found is not None
     return found

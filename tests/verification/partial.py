@@ -74,7 +74,7 @@ def one_shot(
         size=size * topology.num_gpus,
         chunks=pieces,
         method="construct",
-        switch=switch.value,
+        switch=switch.value if topology.num_switches else "copy",
     ).schedule
     demand = teccl.Demand.collective("allreduce", size=size)
     problem = Problem(

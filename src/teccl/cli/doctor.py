@@ -12,7 +12,7 @@ from teccl.cli.options import JsonOption
 
 LIBRARIES = (
     *("numpy", "scipy", "numba", "highspy", "ortools", "typer", "rich", "pyyaml"),
-    *("matplotlib", "mpi4py", "dask", "gurobipy", "starlette", "uvicorn"),
+    *("matplotlib", "mpi4py", "dask", "gurobipy", "torch", "starlette", "uvicorn"),
 )
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "firefox")
 # What is missing without a library that is not always installed.
@@ -21,6 +21,7 @@ _EXTRAS = {
     "mpi4py": "mpi",
     "dask": "dask",
     "gurobipy": "gurobi",
+    "torch": "torch",
     "starlette": "ui",
     "uvicorn": "ui",
 }

@@ -162,14 +162,14 @@ def _emit_document(network: "Topology", *, as_yaml: bool) -> None:
 
 def _emit_tables(network: "Topology", limit: int | None) -> None:
     from teccl.cli.output import emit, table
-    from teccl.topology.overview import summarise
-    from teccl.units import format_bandwidth, format_duration
+    from teccl.topology.overview import rates_text, summarise
+    from teccl.units import format_duration
 
     emit(repr(network))
     classes = [
         (
             c.count,
-            format_bandwidth(c.bandwidth),
+            rates_text(c.bandwidth, c.profile),
             format_duration(c.alpha),
             format_duration(c.overhead),
         )
@@ -185,7 +185,7 @@ def _emit_tables(network: "Topology", limit: int | None) -> None:
     links = [
         (
             network.link_name(i),
-            format_bandwidth(link.bandwidth),
+            rates_text(link.bandwidth, link.profile),
             format_duration(link.alpha),
             ", ".join(link.shares) or "-",
         )
@@ -222,6 +222,9 @@ def _summary_document(summary: "TopologySummary") -> dict[str, object]:
                 "bandwidth": format_bandwidth(c.bandwidth),
                 "alpha": format_duration(c.alpha),
                 "overhead": format_duration(c.overhead),
+                "profile": [
+                    [format_duration(at), format_bandwidth(rate)] for at, rate in c.profile
+                ],
             }
             for c in summary.link_classes
         ],
@@ -229,11 +232,11 @@ def _summary_document(summary: "TopologySummary") -> dict[str, object]:
 
 
 def _class_text(kind: "LinkClass") -> str:
-    from teccl.units import format_bandwidth, format_duration
+    from teccl.topology.overview import rates_text
+    from teccl.units import format_duration
 
-    text = (
-        f"{kind.count} of {format_bandwidth(kind.bandwidth)}, alpha {format_duration(kind.alpha)}"
-    )
+    rates = rates_text(kind.bandwidth, kind.profile)
+    text = f"{kind.count} of {rates}, alpha {format_duration(kind.alpha)}"
     return text + (f", overhead {format_duration(kind.overhead)}" if kind.overhead else "")
 
 

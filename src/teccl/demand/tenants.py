@@ -11,6 +11,8 @@ from teccl.keywords import Collective
 from teccl.units import Quantity, parse_duration, parse_size
 
 MAX_CHUNKS = 20_000_000
+# The name of a tenant that nobody has named.
+UNNAMED = "tenant0"
 
 
 # Of schedules whose makespans are within this part of the best, the least sum of priorities times
@@ -77,7 +79,7 @@ class Tenant:
     size: Fraction = Fraction(0)
     ranks: tuple[int, ...] | None = None
     root: int | None = None
-    name: str = "tenant0"
+    name: str = UNNAMED
     priority: Fraction = Fraction(1)
     ready: Mapping[int, Fraction] = field(default_factory=dict)
     matrix: tuple[tuple[Fraction, ...], ...] | None = None
@@ -186,10 +188,14 @@ class Demand:
             names.add(tenant.name)
 
     def __repr__(self) -> str:
+        return f"Demand({self.describe()})"
+
+    def describe(self) -> str:
+        """Return collectives and sizes, as messages tell them."""
         from teccl.units import format_size
 
         parts = [f"{t.collective} {format_size(t.size)}".removesuffix(" 0B") for t in self.tenants]
-        return f"Demand({', '.join(parts)})"
+        return ", ".join(parts)
 
     @staticmethod
     def collective(

@@ -17,7 +17,8 @@ import numpy as np
 from teccl._files import shown, write_atomically
 from teccl.drawing.positions import NODE_RADIUS, Box, FloatArray, Layout, arrange, route
 from teccl.errors import TopologyError
-from teccl.topology.graph import Node, Topology
+from teccl.topology.graph import Link, Node, Topology
+from teccl.topology.overview import Profile, rates_text
 from teccl.units import format_bandwidth, format_duration
 
 MAX_DRAWN_NODES = 400
@@ -28,6 +29,8 @@ _COLOURS = (
     *("#0072b2", "#d55e00", "#009e73", "#cc79a7"),
     *("#56b4e9", "#e69f00", "#7f7f00", "#666666"),
 )
+# Bandwidth, latency, and how the bandwidth changes.
+_Kind = tuple[Fraction, Fraction, Profile]
 _SWITCH_HEIGHT = 13.0
 _LEGEND_LINE = 20.0
 _FONT = 'font-family="sans-serif" font-size="9"'
@@ -199,21 +202,27 @@ def _plural(count: int, noun: str) -> str:
     return f"{count} {noun}{'es' if noun.endswith('ch') else 's'}"
 
 
-def _styles(topology: Topology) -> dict[tuple[Fraction, Fraction], _Style]:
-    """Style of each (bandwidth, alpha), the fastest first; the last colour takes the rest."""
-    counts = Counter((link.bandwidth, link.alpha) for link in topology.links)
-    kinds = sorted(counts, key=lambda kind: (-kind[0], kind[1]))
+def _kind(link: Link) -> _Kind:
+    return link.bandwidth, link.alpha, link.profile
+
+
+def _styles(topology: Topology) -> dict[_Kind, _Style]:
+    """Style of each kind of link, the fastest first; the last colour takes the rest."""
+    counts = Counter(_kind(link) for link in topology.links)
+    kinds = sorted(counts, key=lambda kind: (-kind[0], *kind[1:]))
     fastest = float(kinds[0][0]) if kinds else 1.0
     own = len(kinds) if len(kinds) <= len(_COLOURS) else len(_COLOURS) - 1
     styles = {}
-    for number, (bandwidth, alpha) in enumerate(kinds[:own]):
-        text = f"{format_bandwidth(bandwidth)}, {format_duration(alpha)}"
-        styles[bandwidth, alpha] = _Style(
+    for number, (bandwidth, alpha, profile) in enumerate(kinds[:own]):
+        # Semicolons keep what a changing rate is apart from the latency.
+        mark = ";" if profile else ","
+        text = f"{rates_text(bandwidth, profile)}{mark} {format_duration(alpha)}"
+        styles[bandwidth, alpha, profile] = _Style(
             number=number,
             colour=_COLOURS[number],
             # Each factor of two in bandwidth is a step, down to a hairline.
             width=max(0.8, 2.8 - 0.45 * math.log2(fastest / float(bandwidth))),
-            text=f"{text}: {_plural(counts[bandwidth, alpha], 'link')}",
+            text=f"{text}: {_plural(counts[bandwidth, alpha, profile], 'link')}",
         )
     rest = kinds[own:]
     if rest:
@@ -224,10 +233,10 @@ def _styles(topology: Topology) -> dict[tuple[Fraction, Fraction], _Style]:
     return styles
 
 
-def _wires(topology: Topology, styles: dict[tuple[Fraction, Fraction], _Style]) -> list[_Wire]:
+def _wires(topology: Topology, styles: dict[_Kind, _Style]) -> list[_Wire]:
     """Pair links with their reverses, and spread those that join the same two nodes."""
     pending: dict[tuple[int, int, _Style], int] = Counter(
-        (link.src, link.dst, styles[link.bandwidth, link.alpha]) for link in topology.links
+        (link.src, link.dst, styles[_kind(link)]) for link in topology.links
     )
     between: dict[tuple[int, int], list[tuple[int, int, _Style, bool]]] = {}
     for (src, dst, style), count in pending.items():

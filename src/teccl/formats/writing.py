@@ -130,6 +130,8 @@ def find_topology_target(name: str) -> Format:
 
 def _known(name: str, what: str) -> Format:
     known = formats_that(what)
+    if name == "torch":
+        raise ExportError("PyTorch runs plans; write one: teccl sweep ... --plan FOLDER (torch.md)")
     if name not in known:
         raise ExportError(f"unknown target {name[:40]!r}{did_you_mean(name, known)}")
     return known[name]

@@ -8,7 +8,8 @@ import numpy as np
 from teccl.drawing.positions import NODE_RADIUS, arrange, route
 from teccl.plotting._axes import COLOURS, PlottingError, axes
 from teccl.topology import Topology
-from teccl.units import format_bandwidth, format_duration
+from teccl.topology.overview import rates_text
+from teccl.units import format_duration
 
 MAX_DRAWN_NODES = 400
 
@@ -87,7 +88,9 @@ def _draw_links(
 ) -> None:
     from matplotlib.collections import LineCollection
 
-    kinds = sorted({(link.bandwidth, link.alpha) for link in topology.links}, reverse=True)
+    kinds = sorted(
+        {(link.bandwidth, link.alpha, link.profile) for link in topology.links}, reverse=True
+    )
     paths = [_curve(layout, link.src, link.dst) for link in topology.links]
     if values is not None:
         lines = LineCollection(paths, cmap="magma_r", linewidths=2.0, zorder=1)
@@ -97,10 +100,12 @@ def _draw_links(
         ax.figure.colorbar(lines, ax=ax, label=label, shrink=0.6)
         return
     colour = {kind: COLOURS[min(i, len(COLOURS) - 1)] for i, kind in enumerate(kinds)}
-    own = [colour[link.bandwidth, link.alpha] for link in topology.links]
+    own = [colour[link.bandwidth, link.alpha, link.profile] for link in topology.links]
     ax.add_collection(LineCollection(paths, colors=own, linewidths=1.2, zorder=1))
     for kind in kinds[: len(COLOURS)]:
-        text = f"{format_bandwidth(kind[0])}, {format_duration(kind[1])}"
+        bandwidth, alpha, profile = kind
+        mark = ";" if profile else ","
+        text = f"{rates_text(bandwidth, profile)}{mark} {format_duration(alpha)}"
         ax.plot([], [], color=colour[kind], label=text)
     if kinds:
         ax.legend(

@@ -118,7 +118,7 @@ def check_comparable(schedule: Schedule, other: Schedule) -> None:
     ):
         if one != two:
             raise ScheduleError(
-                f"the schedules have different {what}, {one!r} and {two!r}; "
+                f"the schedules have different {what}, {one.describe()} and {two.describe()}; "
                 "compare schedules of one problem"
             )
 

@@ -20,7 +20,8 @@ from teccl.schedule import Schedule
 from teccl.schedule.contributions import carried_by
 from teccl.schedule.timing import send_times
 from teccl.topology import Topology
-from teccl.units import format_bandwidth, format_duration
+from teccl.topology.overview import rates_text
+from teccl.units import format_duration
 
 CRITICAL, REDUCE, FINAL = 1, 2, 4
 _CODES = {"int32": "i4", "float64": "f8", "uint8": "u1"}
@@ -162,9 +163,7 @@ def _hues(problem: Problem) -> tuple[npt.NDArray[np.int64], list[str], str]:
 
 def _link_kind(topology: Topology, i: int) -> str:
     link = topology.links[i]
-    text = f"{format_bandwidth(link.bandwidth)}, alpha {format_duration(link.alpha)}"
+    text = f"{rates_text(link.bandwidth, link.profile)}, alpha {format_duration(link.alpha)}"
     if link.overhead:
         text += f", overhead {format_duration(link.overhead)}"
-    if link.profile:
-        text += ", changing over time"
     return text + (f", shares {', '.join(link.shares)}" if link.shares else "")

@@ -18,7 +18,7 @@ from teccl.studies.hashed_tasks import Task, TaskOutcome
 from teccl.studies.rivals import RIVALS
 from teccl.studies.running import Workplace
 from teccl.studies.sweeping import read_methods
-from teccl.synthesis.request import read_demand, read_topology
+from teccl.synthesis.request import read_demand, read_topology, share_out
 from teccl.topology import Topology
 from teccl.units import Quantity, parse_duration
 
@@ -115,6 +115,11 @@ def compare(
     options
         More keywords of `teccl.solve`; those about efforts and chunks are for `auto`.
 
+    Raises
+    ------
+    InputError
+        If something that was given is wrong, or no method serves the demand.
+
     Examples
     --------
     >>> from teccl.studies.running import Workplace
@@ -131,13 +136,13 @@ def compare(
             topology=network,
             demand=wanted,
             method=name,
-            options=_model_options(options, model_limit) if name in MODELS else options,
+            options=_model_options(share, model_limit) if name in MODELS else share,
             label=name,
         )
-        for name in names
+        for name, share in share_out(names, options).items()
     ]
     with (place or Workplace()).opened() as bench:
-        found = bench.run(tasks)
+        found = bench.run(tasks) if schedules else bench.run_some(tasks)
     lines = [_competitor(outcome) for outcome in found]
     lines += [_imported(Path(path), network, wanted) for path in schedules]
     return Comparison(competitors=tuple(_ranked(lines)))
@@ -211,7 +216,8 @@ def _imported(path: Path, topology: Topology, demand: Demand) -> Competitor:
     problem = schedule.problem
     if problem.topology.num_gpus != topology.num_gpus or problem.demand.title != demand.title:
         raise InputError(
-            f"{path}: it solves {problem!r}, not {demand.title} on {topology!r}; leave it out"
+            f"{path}: it solves {problem.demand.title} on {problem.topology.describe()}, not "
+            f"{demand.title} on {topology.describe()}; leave it out"
         )
     if problem.size_bytes != sum((t.total_size for t in demand.tenants), Fraction(0)):
         raise InputError(f"{path}: it moves another size; make it with the same --size")

@@ -29,6 +29,7 @@ from importlib import import_module
 from multiprocessing import connection
 from typing import Any
 
+from teccl._spawning import MainlessContext
 from teccl.errors import InputError, TecclError
 from teccl.progress import CancelToken
 from teccl.runtime.launch import launched_rank
@@ -61,6 +62,8 @@ class Crew:
         Whether a broken executor can be replaced by a new one.
     name
         What it is, for messages.
+    losses, done
+        How often each task lost its worker, and how many tasks came to an end.
     """
 
     start: Callable[[], Executor] | None
@@ -68,6 +71,7 @@ class Crew:
     can_restart: bool = True
     name: str = "processes"
     losses: dict[str, int] = field(default_factory=dict)
+    done: int = 0
 
     def run(
         self, tasks: Iterable[Task], cancel: CancelToken | None = None
@@ -127,6 +131,7 @@ class _Shift:
                             raise
                         lost.append((task, reason))
                     else:
+                        self.crew.done += 1
                         yield outcome
                 if lost:
                     yield from self._after_loss(lost)
@@ -182,6 +187,13 @@ class _Shift:
                 yield TaskOutcome(task=task, reason=text)
             else:
                 self.suspects.append(task)
+        given_up = sum(count >= MAX_LOSSES for count in self.crew.losses.values())
+        if given_up > 1 and not self.crew.done:
+            # Then no task is to blame, and the others would fare no better.
+            raise WorkersLostError(
+                f"every worker of the {self.crew.name} dies ({type(lost[-1][1]).__name__}), look "
+                "at what it printed; --jobs 1 works without any"
+            )
         if any(isinstance(reason, BrokenExecutor) for _, reason in lost):
             if not self.crew.can_restart:
                 raise WorkersLostError(
@@ -217,6 +229,7 @@ def open_crew(
     dask: str | None = None,
     mpi: bool | None = None,
     executor: Executor | None = None,
+    with_main: bool = False,
 ) -> Iterator[Crew]:
     """Open the workers that the arguments ask for, and close them at the end.
 
@@ -230,6 +243,8 @@ def open_crew(
         Whether to use the other ranks under ``python -m mpi4py.futures``; None finds out.
     executor
         Any other executor; it stays open.
+    with_main
+        Whether local processes load the main module, for what tasks have of it.
     """
     count = (os.cpu_count() or 1) if jobs is None else read_whole(jobs, "jobs", low=1, high=4096)
     if executor is not None:
@@ -245,7 +260,7 @@ def open_crew(
     elif count == 1:
         yield Crew(start=None, width=1)
     else:
-        yield Crew(start=lambda: _processes(count), width=count)
+        yield Crew(start=lambda: _processes(count, with_main=with_main), width=count)
 
 
 class _Borrowed(Executor):
@@ -262,9 +277,9 @@ class _Borrowed(Executor):
         """Do nothing."""
 
 
-def _processes(count: int) -> ProcessPoolExecutor:
+def _processes(count: int, *, with_main: bool) -> ProcessPoolExecutor:
     # Forked children would inherit each other's pipes and outlive a killed parent.
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("spawn") if with_main else MainlessContext()
     return ProcessPoolExecutor(count, mp_context=context, initializer=prepare_worker)
 
 
@@ -295,9 +310,15 @@ def _dask_crew(address: str, count: int) -> Iterator[Crew]:
         )
     with contextlib.ExitStack() as stack:
         if address == "local":
-            cluster = distributed.LocalCluster(
-                n_workers=count, threads_per_worker=1, processes=True, dashboard_address=None
-            )
+            try:
+                cluster = distributed.LocalCluster(
+                    n_workers=count, threads_per_worker=1, processes=True, dashboard_address=None
+                )
+            except RuntimeError as reason:
+                raise InputError(
+                    f"no local Dask cluster ({reason}); its workers load the script that runs: put "
+                    'what it does under if __name__ == "__main__"'
+                ) from None
             address = stack.enter_context(cluster)
         try:
             client = stack.enter_context(

@@ -49,6 +49,14 @@ class Task:
             self._keys.append(self._hash())
         return self._keys[0]
 
+    @property
+    def needs_main(self) -> bool:
+        """Whether something of it is defined in the script that runs."""
+        return any(
+            getattr(each, "__module__", None) == "__main__"
+            for each in (self, *self.options.values())
+        )
+
     def _hash(self) -> str:
         document = {
             "version": __version__,

@@ -6,6 +6,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
+from teccl.errors import MethodError
 from teccl.progress import CancelToken
 from teccl.studies.executors import Crew, open_crew
 from teccl.studies.hashed_tasks import Task, TaskOutcome
@@ -82,9 +83,24 @@ class Bench:
                 dask=place.dask,
                 mpi=place.mpi,
                 executor=place.executor,
+                with_main=any(task.needs_main for task in missing),
             ) as crew:
                 self._carry_out(crew, missing, found, len(unique))
         return [found[task.key] for task in tasks if task.key in found]
+
+    def run_some(self, tasks: Sequence[Task]) -> list[TaskOutcome]:
+        """Return what comes of tasks, as `run` does.
+
+        Raises
+        ------
+        MethodError
+            If every single one failed; the message has the reasons.
+        """
+        found = self.run(tasks)
+        if found and all(outcome.result is None for outcome in found):
+            reasons = dict.fromkeys(outcome.reason or "stopped" for outcome in found)
+            raise MethodError("; ".join(reasons))
+        return found
 
     def _carry_out(
         self, crew: Crew, tasks: Sequence[Task], found: dict[str, TaskOutcome], total: int

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -15,7 +15,13 @@ from teccl.studies.hashed_tasks import Task, TaskOutcome
 from teccl.studies.rivals import study_methods
 from teccl.studies.running import Workplace
 from teccl.studies.sizes import read_sizes
-from teccl.synthesis.request import read_chunks, read_demand, read_name, read_topology
+from teccl.synthesis.request import (
+    read_chunks,
+    read_demand,
+    read_name,
+    read_topology,
+    share_out,
+)
 from teccl.topology import Topology
 from teccl.units import Quantity, format_size
 
@@ -60,7 +66,7 @@ class SweepRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """The outcome of a sweep.
+    """The outcome of a sweep; ``for row in sweep`` walks its rows.
 
     Parameters
     ----------
@@ -76,6 +82,12 @@ class Sweep:
     collective: str
     rows: tuple[SweepRow, ...]
     store: Path
+
+    def __iter__(self) -> Iterator[SweepRow]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
 
     @property
     def results(self) -> list[Result]:
@@ -139,7 +151,7 @@ def sweep(
     Raises
     ------
     InputError
-        If something that was given is wrong.
+        If something that was given is wrong, or no method serves any size.
 
     Examples
     --------
@@ -153,6 +165,7 @@ def sweep(
     walk = read_sizes(sizes, factor)
     names = read_methods(methods)
     counts = _read_counts(chunks)
+    shares = share_out(names, options)
     rows: dict[Fraction, list[Task]] = {}
     for size in walk:
         demand = read_demand(network, collective, None, size=size, ranks=ranks, root=root)
@@ -161,7 +174,7 @@ def sweep(
                 topology=network,
                 demand=demand,
                 method=name,
-                options=options if count is None else {**options, "chunks": count},
+                options=shares[name] if count is None else {**shares[name], "chunks": count},
                 label=f"{format_size(size)} {name}",
             )
             for name in names
@@ -170,7 +183,7 @@ def sweep(
     # Large sizes take longest; beginning with them keeps all workers busy to the end.
     tasks = [task for size in sorted(rows, reverse=True) for task in rows[size]]
     with (place or Workplace()).opened() as bench:
-        outcomes = {outcome.task.key: outcome for outcome in bench.run(tasks)}
+        outcomes = {outcome.task.key: outcome for outcome in bench.run_some(tasks)}
         store = bench.store.path
     return Sweep(
         topology=network,

@@ -84,6 +84,7 @@ def bound(
         buffer=asked.read_buffer(buffer),
         copy=copy,
     )
+    asked.check_switches(network, request.switch, request.transit)
     if on_grid and request.chunks is None:
         raise ProblemError("chunks auto: epochs follow from the chunks; give a number on the grid")
     problem = request.problem(request.chunks or 1)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from fractions import Fraction
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from teccl._fractions import LONGEST, read_factors
+from teccl._fractions import LONGEST, read_factors, read_fraction
 from teccl._suggest import did_you_mean
-from teccl.demand import Collective, Demand, parse_collective
+from teccl.demand import UNNAMED, Collective, Demand, parse_collective
 from teccl.errors import DemandError, InputError, MethodError, ProblemError
 from teccl.keywords import GRID_METHODS, KEYWORDS, Effort, Objective, Solver, SwitchMode, Transit
 from teccl.problem import Problem
@@ -24,6 +24,7 @@ MAX_CHUNKS_PER_BLOCK = 10**6
 # Options that mean something to some methods only, by field: whoever obeys them. Any other method
 # refuses a value that is not the default.
 OBEYED_BY: dict[str, tuple[str, ...]] = {
+    "effort": ("auto", "construct", "milp"),
     "horizon": GRID_METHODS,
     "objective": ("milp", "lp"),
     "warm_start": ("auto", "milp", "astar"),
@@ -134,6 +135,60 @@ def check_obeyed(request: Request) -> None:
             )
 
 
+def share_out(methods: Sequence[str], options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return for each method of a study those options that it obeys.
+
+    Raises
+    ------
+    MethodError
+        If there is an option that none of them obeys.
+    """
+    for name in options:
+        serving = OBEYED_BY.get(name, methods)
+        if not set(methods) & set(serving):
+            raise MethodError(
+                f"none of the methods ({', '.join(methods)}) has a use for {KEYWORDS[name].flag}; "
+                f"drop it or add {' or '.join(serving)}"
+            )
+    return {
+        method: {k: v for k, v in options.items() if method in OBEYED_BY.get(k, methods)}
+        for method in methods
+    }
+
+
+def check_switches(topology: Topology, switch: SwitchMode, transit: Transit) -> None:
+    """Refuse to say how switches behave where there is none.
+
+    Raises
+    ------
+    ProblemError
+        If so.
+    """
+    given = {"--switch": switch is not SwitchMode.COPY}
+    given["--transit"] = transit is not Transit.STORE_AND_FORWARD
+    if not topology.num_switches and any(given.values()):
+        flags = " and ".join(name for name, is_given in given.items() if is_given)
+        raise ProblemError(f"topology {topology.name} has no switch; drop {flags}")
+
+
+def read_share(value: float | str, what: str) -> Fraction:
+    """Read a part of something: below 1, or a percentage that says what it is.
+
+    Raises
+    ------
+    ProblemError
+        If it is negative, or a percentage was meant.
+    """
+    share, text = read_fraction(value, what), str(value).strip()
+    if share < 0:
+        raise ProblemError(f"{what} {text[:40]} is negative; give 0 or more, for example 1%")
+    if share >= 1 and not text.endswith("%"):
+        raise ProblemError(
+            f"{what} {text[:40]} is {float(100 * share):g}%; did you mean {text[:40]}%?"
+        )
+    return share
+
+
 def read_choice(value: object, kind: type[_Choice], what: str) -> _Choice:
     """Read one of the values of an enumeration.
 
@@ -185,14 +240,15 @@ def read_demand(
         raise DemandError("alltoallv needs a matrix of bytes; give it in a demand file (--demand)")
     if size is None:
         raise DemandError(f"{kind} needs a size; give for example --size 1MB")
-    built = Demand.collective(
-        kind,
-        size=size,
-        ranks=_read_ranks(ranks),
-        root=None if root is None else read_whole(root, "root", low=0),
-    )
-    # Ranks and root that do not exist are named here, before anything is built on them.
-    built.tenants[0].members(topology.num_gpus)
+    taking_part = _read_ranks(ranks)
+    from_rank = None if root is None else read_whole(root, "root", low=0)
+    try:
+        built = Demand.collective(kind, size=size, ranks=taking_part, root=from_rank)
+        # Ranks and root that do not exist are named here, before anything is built on them.
+        built.tenants[0].members(topology.num_gpus)
+    except DemandError as problem:
+        # Whoever names a collective knows of no tenant.
+        raise DemandError(str(problem).removeprefix(f"{UNNAMED}: ")) from None
     return built
 
 
@@ -246,7 +302,12 @@ def read_buffer(value: int | str | None) -> int | None:
         return None
     if str(value).strip().lower() == "none":
         return 0
-    return read_whole(value, "buffer", low=0)
+    try:
+        return read_whole(value, "buffer", low=0)
+    except InputError:
+        raise InputError(
+            f"buffer {str(value)[:40]!r} is no number of chunks; give one, none or unlimited"
+        ) from None
 
 
 def read_chunks(value: int | str | None, *, on_grid: bool) -> int | None:
@@ -277,7 +338,7 @@ def read_time_limit(value: Quantity | None) -> float | None:
         return None
     if isinstance(value, str):
         value = re.sub(r"(?<=\d)\s*m\s*$", "min", value)
-    limit = parse_duration(value, what="time limit")
+    limit = parse_duration(value, what="time limit", example="10s or 2min")
     if limit == 0:
         raise ProblemError("time limit 0 leaves no time; give for example 10s")
     return float(limit)

@@ -3,7 +3,6 @@
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -13,7 +12,7 @@ from teccl._numba import check_environment, solving_clock, watch_compiler
 from teccl.construct.baselines import BASELINES
 from teccl.construct.params import MILLION
 from teccl.demand import Collective, Demand
-from teccl.errors import InputError, MethodError, ProblemError
+from teccl.errors import MethodError, ProblemError
 from teccl.footprint import (
     UNCERTAINTY,
     Footprint,
@@ -33,6 +32,7 @@ from teccl.synthesis.portfolio import Strategy, run_portfolio
 from teccl.synthesis.request import (
     Request,
     check_obeyed,
+    check_switches,
     read_buffer,
     read_choice,
     read_chunks,
@@ -40,6 +40,7 @@ from teccl.synthesis.request import (
     read_epoch,
     read_name,
     read_schedule,
+    read_share,
     read_time_limit,
     read_topology,
     read_whole,
@@ -108,8 +109,8 @@ def solve(
     chunks, max_chunks
         Pieces into which each block is cut, ``"auto"`` to choose among at most `max_chunks`.
     chunk_tolerance
-        Of the numbers tried the fewest within this fraction (or percentage, as text) of the best is
-        taken; None is 0.1 %, or 1 % where links have an overhead.
+        Of the numbers tried the fewest within this part of the best, below 1 or a percentage as
+        text, is taken; None is 0.1 %, or 1 % where links have an overhead.
     method
         ``"auto"`` or one of `METHODS`.
     effort
@@ -117,7 +118,7 @@ def solve(
     time_limit
         Keep the best schedule found by then.
     gap
-        Stop within this fraction (or percentage, as text) of the bound.
+        Stop within this part of the bound: below 1, or a percentage as text.
     grid, epoch, epoch_multiplier, horizon
         The paper's grid: whether to use it, how long an epoch is and how many there are.
     switch, transit, buffer, copy
@@ -174,11 +175,13 @@ def solve(
         demand=read_demand(network, collective, demand, size=size, ranks=ranks, root=root),
         chunks=read_chunks(chunks, on_grid=on_grid),
         max_chunks=None if max_chunks is None else read_whole(max_chunks, "max chunks", low=1),
-        chunk_tolerance=_read_tolerance(chunk_tolerance),
+        chunk_tolerance=(
+            None if chunk_tolerance is None else read_share(chunk_tolerance, "chunk tolerance")
+        ),
         method=name,
         effort=read_choice(effort, Effort, "effort"),
         time_limit_s=read_time_limit(time_limit),
-        gap=read_fraction(gap, "gap"),
+        gap=read_share(gap, "gap"),
         grid=on_grid,
         epoch=read_epoch(epoch),
         epoch_multiplier=read_fraction(
@@ -199,15 +202,6 @@ def solve(
     )
     _check_request(request)
     return run(request, progress=progress, cancel=cancel)
-
-
-def _read_tolerance(value: float | str | None) -> Fraction | None:
-    if value is None:
-        return None
-    tolerance = read_fraction(value, "chunk tolerance")
-    if tolerance < 0:
-        raise InputError(f"chunk tolerance {str(value)[:40]} is negative; give for example 1%")
-    return tolerance
 
 
 def run(
@@ -302,8 +296,6 @@ def _read_horizon(value: int | str | None) -> int | None:
 
 def _check_request(request: Request) -> None:
     """Refuse options that contradict each other."""
-    if request.gap < 0:
-        raise ProblemError(f"gap {request.gap} is negative; use 0 or more")
     if request.epoch_multiplier <= 0:
         raise ProblemError(f"epoch multiplier {request.epoch_multiplier} is not positive; use 1")
     if request.objective is Objective.PAPER and not request.grid:
@@ -327,6 +319,7 @@ def _check_request(request: Request) -> None:
             f"tries, but there are {request.chunks}; drop --chunk-tolerance or add --chunks auto"
         )
     check_obeyed(request)
+    check_switches(request.topology, request.switch, request.transit)
     collectives = {tenant.collective for tenant in request.demand.tenants}
     if request.any_order and not collectives & {Collective.ALLREDUCE, Collective.EXPLICIT}:
         raise ProblemError(

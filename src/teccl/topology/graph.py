@@ -159,6 +159,10 @@ class Topology:
             f"{self.num_links} links)"
         )
 
+    def describe(self) -> str:
+        """Return its name and size, as messages tell it."""
+        return f"{self.name} ({self.num_gpus} GPUs, {self.num_links} links)"
+
     def __hash__(self) -> int:
         return hash((self.name, self.nodes, self.links, frozenset(self.shared.items())))
 

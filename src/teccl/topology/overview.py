@@ -9,15 +9,19 @@ import numpy.typing as npt
 
 from teccl._graphs import strong_components
 from teccl.topology.graph import Topology
+from teccl.units import format_bandwidth, format_duration
+
+Profile = tuple[tuple[Fraction, Fraction], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkClass:
-    """Links of one bandwidth, latency and overhead."""
+    """Links of one bandwidth over time, latency and overhead."""
 
     bandwidth: Fraction
     alpha: Fraction
     overhead: Fraction
+    profile: Profile
     count: int
 
 
@@ -63,7 +67,9 @@ def summarise(topology: Topology) -> TopologySummary:
     (2, True)
     """
     ends = Counter((link.src, link.dst) for link in topology.links)
-    classes = Counter((link.bandwidth, link.alpha, link.overhead) for link in topology.links)
+    classes = Counter(
+        (link.bandwidth, link.alpha, link.overhead, link.profile) for link in topology.links
+    )
     ordered = sorted(classes.items(), key=lambda item: (-item[0][0], *item[0][1:]))
     return TopologySummary(
         num_gpus=topology.num_gpus,
@@ -75,10 +81,24 @@ def summarise(topology: Topology) -> TopologySummary:
         num_parallel_links=topology.num_links - len(ends),
         num_gpu_components=len(set(gpu_components(topology).tolist())),
         link_classes=tuple(
-            LinkClass(bandwidth=bandwidth, alpha=alpha, overhead=overhead, count=count)
-            for (bandwidth, alpha, overhead), count in ordered
+            LinkClass(
+                bandwidth=bandwidth, alpha=alpha, overhead=overhead, profile=profile, count=count
+            )
+            for (bandwidth, alpha, overhead, profile), count in ordered
         ),
     )
+
+
+def rates_text(bandwidth: Fraction, profile: Profile) -> str:
+    """Return what a link carries, with every change over time.
+
+    Examples
+    --------
+    >>> rates_text(Fraction(10**11), ((Fraction(1, 10**5), Fraction(5 * 10**10)),))
+    '100GB/s, 50GB/s from 10us'
+    """
+    changes = [f"{format_bandwidth(rate)} from {format_duration(at)}" for at, rate in profile]
+    return ", ".join([format_bandwidth(bandwidth), *changes])
 
 
 def gpu_components(topology: Topology) -> npt.NDArray[np.int64]:

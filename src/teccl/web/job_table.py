@@ -1,7 +1,6 @@
 """Jobs: each solves in a process of its own, can be cancelled, and is forgotten in time."""
 
 import contextlib
-import multiprocessing
 import os
 import secrets
 import shutil
@@ -16,6 +15,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from teccl._spawning import MainlessContext
 from teccl.errors import InputError
 from teccl.web.job_process import Order, work
 
@@ -225,7 +225,7 @@ class JobStore:
 
     def _start(self, job: Job) -> None:
         # A fresh interpreter: a fork of a server with threads may lock up.
-        context = multiprocessing.get_context("spawn")
+        context = MainlessContext()
         ours, theirs = context.Pipe()
         job.process = context.Process(target=work, args=(job.order, theirs))
         job.connection = ours

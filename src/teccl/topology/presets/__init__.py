@@ -7,6 +7,7 @@ them all, `build_preset` calls one from text.
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, get_args
 
 from teccl._files import shown
@@ -116,6 +117,14 @@ def read_spec(spec: str) -> tuple[str, dict[str, Any]]:
     name = name.strip()
     builder = PRESETS.get(name)
     if builder is None:
+        stem, dot, suffix = name.rpartition(".")
+        if dot:
+            nearest = get_close_matches(suffix.lower(), ("yaml", "yml", "json"), n=1, cutoff=0.5)
+            meant = f"; did you mean {stem}.{nearest[0]}?" if nearest else ""
+            raise TopologyError(
+                f"no preset {shown(name)}, and the name of a topology file ends in .yaml, .yml or "
+                f".json{meant}"
+            )
         raise TopologyError(
             f"no preset {shown(name)}{did_you_mean(name.lower(), PRESETS)} "
             "(the name of a file ends in .yaml, .yml or .json)"
@@ -178,6 +187,7 @@ def _read_value(preset: str, key: str, text: str, kind: Any) -> object:
         return text.lower() == "true"
     if str in (kind, *get_args(kind)):
         return text
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 18):
         raise TopologyError(f"preset {preset}: {key} is {shown(text)}; give a whole number")
     return int(text)
