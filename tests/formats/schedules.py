@@ -4,6 +4,7 @@ from functools import cache
 
 import teccl
 from teccl.schedule import Schedule
+from teccl.synthesis.request import OBEYED_BY
 
 
 @cache
@@ -13,7 +14,8 @@ def solved(topology: str, collective: str, size: str = "1MB", **options) -> Sche
     With few chunks no solver tries to prove that a schedule is the best: what is made of schedules
     does not depend on that.
     """
-    options.setdefault("effort", "quick")
+    if options.get("method", "auto") in OBEYED_BY["effort"]:
+        options.setdefault("effort", "quick")
     if not options.keys().isdisjoint({"chunks", "max_chunks"}) and collective != "allreduce":
         options.setdefault("method", "construct")
     result = teccl.solve(teccl.Topology.parse(topology), collective, size=size, **options)

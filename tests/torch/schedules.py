@@ -90,9 +90,10 @@ def random_schedule(rng: random.Random, gpus: int, collective: str, root: int | 
         demand = Demand.collective(collective, size=rng.choice([1, 77, 4096, 10**6]), root=root)
         if find_unreachable(Problem(topology=topology, demand=demand)) is not None:
             continue
-        options = {"chunks": rng.choice([1, 2, 3, 5]), "effort": "quick"}
+        options = {"chunks": rng.choice([1, 2, 3, 5]), "method": rng.choice(METHODS)}
+        options |= {"effort": "quick"} if options["method"] in OBEYED_BY["effort"] else {}
         try:
-            found = teccl.solve(topology, demand=demand, method=rng.choice(METHODS), **options)
+            found = teccl.solve(topology, demand=demand, **options)
         except MethodError:
             continue
         if found.schedule is not None:
