@@ -16,8 +16,10 @@ from teccl.orbit.bounds import summarise
 from teccl.orbit.damage import Damage
 from teccl.orbit.patched import ADDED_DTYPE, PatchedSchedule, Rows, lengths
 from teccl.orbit.plan.interleaving import interleaved
+from teccl.orbit.plan.overlapping import MendedHalf, one_after_the_other, overlapped
 from teccl.orbit.plan.patching import Calendars, Network, Removed, grafted, rerouted
 from teccl.orbit.plan.piecewise import (
+    around,
     backwards_in_time,
     forwards,
     piecewise,
@@ -26,14 +28,17 @@ from teccl.orbit.plan.piecewise import (
 )
 from teccl.orbit.plan.removing import removed_images, transfers_of
 from teccl.orbit.plan.reversal import mirrored
+from teccl.orbit.plan.ways import Ways
 from teccl.orbit.problem import FabricProblem
 from teccl.orbit.schedule import OrbitSchedule, OrbitSends
 
 # Pieces that an AllReduce is cut into around damage, and sends that may be listed then. A weak GPU
 # is late by about a piece at either end, which costs that much where everybody waits for it: there
-# are twice as many then.
-_PIECES = 16
+# are more then.
+_PIECES, _MORE_PIECES = 16, 64
 _LISTED = 2**20
+# Ranks that are looked at for what is served again, all together; about a minute.
+_WORK = 2**27
 # How much longer than the plan links are held, for what damage brings; the best is taken. Where
 # everybody waits for a weak GPU there is more room than that anyway.
 _ROOMS = (1 / 64, 1 / 16)
@@ -78,36 +83,60 @@ def _made(
 def _both_halves(
     schedule: OrbitSchedule, damage: Damage, *, cut: bool
 ) -> Iterator[PatchedSchedule]:
-    """Yield mended AllReduces: one half after the other, and piece by piece."""
+    """Yield mended AllReduces: half by half, and piece by piece."""
     sends, is_sum = schedule.sends, schedule.sends["reduce"]
     turn = int(schedule.arrival_ps[is_sum].max(initial=0))
-    if (sends["start_ps"][~is_sum] >= turn).all():
-        yield _made(schedule, damage, *_mend_halves(schedule, damage, turn))
+    halves_apart = bool((sends["start_ps"][~is_sum] >= turn).all())
+    if halves_apart:
+        for patch in _mend_halves(schedule, damage, turn):
+            yield _made(schedule, damage, *patch)
     weak, whole = (summarise(schedule.problem, x).physical_ps for x in (damage, None))
-    pieces, rooms = (2 * _PIECES, _ROOMS[:1]) if weak > whole else (_PIECES, _ROOMS)
-    most = min(pieces // schedule.problem.num_chunks, _LISTED // len(sends))
+    is_bound = weak > whole
+    pieces, rooms = (_MORE_PIECES, _ROOMS[:1]) if is_bound else (_PIECES, _ROOMS)
+    owners = around(schedule.problem, damage, joined=not is_bound)
+    count = schedule.problem.num_chunks
+    work = _work(schedule.problem, damage, len(owners)) * count * len(rooms)
+    most = min(pieces // count, _LISTED // len(sends), _WORK // work)
+    if work > _WORK and halves_apart:
+        return
     for room in rooms:
         # What takes longer for a weak GPU takes longer for all, evenly.
         plan = interleaved(schedule, max(1, most) if cut else 1, weak / whole - 1 + room)
-        yield _made(plan, damage, *piecewise(plan, damage))
+        yield _made(plan, damage, *piecewise(plan, damage, owners))
+
+
+def _work(problem: FabricProblem, damage: Damage, owners: int) -> int:
+    """Ranks that are looked at for each piece: all that a switch joins for every rank served.
+
+    About all ranks are served for each damaged link and each owner, in both halves.
+    """
+    joined = Ways.of(problem).left
+    widest = int(np.bincount(joined[joined >= 0], minlength=1).max())
+    return 2 * problem.fabric.num_gpus * (owners + len(damage.rates)) * max(1, widest)
 
 
 def _mend_halves(
     schedule: OrbitSchedule, damage: Damage, turn: int
-) -> tuple[OrbitSends, Rows, Rows]:
-    """Mend a ReduceScatter, and an AllGather that begins after it."""
-    problem, is_sum = schedule.problem, schedule.sends["reduce"]
-    half = replace(problem, collective=Collective.REDUCESCATTER)
-    sums = OrbitSchedule(problem=half, sends=schedule.sends[is_sum])
-    base, removed, added = _mend_backwards(sums, damage)
-    begin = _finish(half, damage, base, added)
-    copies = schedule.sends[~is_sum].copy()
+) -> Iterator[tuple[OrbitSends, Rows, Rows]]:
+    """Mend a ReduceScatter and an AllGather, one after the other and overlapping."""
+    halves = [
+        replace(schedule.problem, collective=each)
+        for each in (Collective.REDUCESCATTER, Collective.ALLGATHER)
+    ]
+    is_sum = schedule.sends["reduce"]
+    plan, copies = (schedule.sends[x].copy() for x in (is_sum, ~is_sum))
     copies["start_ps"] -= turn
-    lost, later = _mend(replace(problem, collective=Collective.ALLGATHER), copies, damage)
-    for rows in (copies, later):
-        rows["start_ps"] += begin
-    later["transfer"] += added["transfer"].max(initial=-1) + 1
-    return tuple(np.concatenate(x) for x in ((base, copies), (removed, lost), (added, later)))
+    base, gone, sums = _mend_backwards(OrbitSchedule(problem=halves[0], sends=plan), damage)
+    delay = int(base["start_ps"].max()) - int(plan["start_ps"].max())
+    gone_later, later = _mend(halves[1], copies, damage)
+    begin = _finish(halves[0], damage, base, sums)
+    first = MendedHalf(problem=halves[0], sends=plan, removed=gone, added=sums, delay=delay)
+    second = MendedHalf(
+        problem=halves[1], sends=copies, removed=gone_later, added=later, delay=begin
+    )
+    yield one_after_the_other(first, second)
+    if len(gone) and len(gone_later):
+        yield overlapped(first, second, damage)
 
 
 def _finish(problem: FabricProblem, damage: Damage, base: OrbitSends, added: Rows) -> int:

@@ -26,8 +26,15 @@ from teccl.orbit.schedule import OrbitSchedule, OrbitSends
 _WEIGHT = 64
 
 
-def piecewise(plan: OrbitSchedule, damage: Damage) -> tuple[OrbitSends, Rows, Rows]:
+def piecewise(
+    plan: OrbitSchedule, damage: Damage, owners: IntArray
+) -> tuple[OrbitSends, Rows, Rows]:
     """Return the plan's sends, the images to remove and the sends to add.
+
+    Parameters
+    ----------
+    owners
+        Ranks whose chunks grow anew altogether, see `around`.
 
     Raises
     ------
@@ -42,7 +49,6 @@ def piecewise(plan: OrbitSchedule, damage: Damage) -> tuple[OrbitSends, Rows, Ro
     begin = np.full(problem.num_chunk_orbits, total)
     np.minimum.at(begin, sends["chunk"][is_copy], sends["start_ps"][is_copy])
 
-    owners = _around(problem, damage)
     sums, copies = backward[backward["reduce"]], sends[is_copy]
     summed, copied = transfers_of(back, sums), transfers_of(ahead, copies)
     fewer = Removed(*removed_images(back, sums, harm, summed, owners))
@@ -84,13 +90,21 @@ def _copied(
     return added
 
 
-def _around(problem: FabricProblem, damage: Damage) -> IntArray:
-    """Ranks with damaged links, and those that cheaper ways than these join to them."""
+def around(problem: FabricProblem, damage: Damage, *, joined: bool) -> IntArray:
+    """Ranks with damaged links, and those that cheaper ways than these join to them.
+
+    Parameters
+    ----------
+    joined
+        Whether to look for others: a chassis that has lost a link has less for all of its GPUs.
+        Where everybody waits for a weak GPU the others have time enough.
+    """
     fabric, ways = problem.fabric, Ways.of(problem)
-    found = [np.empty(0, dtype=np.int64)]
     orbit, ends = fabric.link_orbit(damage.links), fabric.link_ends(damage.links)
+    gpus = np.unique(ends)
+    found = [gpus[gpus < fabric.num_gpus]]
     for number, *pair in zip(orbit.tolist(), *(end.tolist() for end in ends), strict=True):
-        for way in np.flatnonzero((ways.steps == number).any(axis=1)).tolist():
+        for way in np.flatnonzero((ways.steps == number).any(axis=1) & joined).tolist():
             part = parts(ways, way, ways.holds < ways.holds[way])
             found += [np.flatnonzero(part == part[x]) for x in pair if x < fabric.num_gpus]
     return distinct(np.concatenate(found))
