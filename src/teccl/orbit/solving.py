@@ -94,7 +94,7 @@ def solve_orbit(
         if not gains or meets(found, _bound_of(found).physical_ps):
             break
     assert best is not None
-    final = best if damage is None else _patched(best, damage)
+    final = best if damage is None else _patched(best, damage, cut=chunks is None)
     verify_orbit(final, strict=True)
     return OrbitResult(
         schedule=final,
@@ -134,7 +134,7 @@ def mend_orbit(schedule: OrbitSchedule | PatchedSchedule, damage: Damage) -> Orb
     begin = solving_clock()
     base = schedule.base if isinstance(schedule, PatchedSchedule) else schedule
     verify_orbit(base, strict=True)
-    made = _patched(base, damage)
+    made = _patched(base, damage, cut=True)
     verify_orbit(made, strict=True)
     pieces = made.problem.num_chunks
     return OrbitResult(
@@ -146,11 +146,12 @@ def mend_orbit(schedule: OrbitSchedule | PatchedSchedule, damage: Damage) -> Orb
     )
 
 
-def _patched(schedule: OrbitSchedule, damage: Damage) -> PatchedSchedule:
+def _patched(schedule: OrbitSchedule, damage: Damage, *, cut: bool) -> PatchedSchedule:
     """Patch a plan and bound what the damage leaves."""
     from teccl.orbit.plan.mending import mended
 
-    return replace(mended(schedule, damage), bound=summarise(schedule.problem, damage))
+    made = mended(schedule, damage, cut=cut)
+    return replace(made, bound=summarise(made.problem, damage))
 
 
 def _cut(problem: FabricProblem) -> Iterator[FabricProblem]:

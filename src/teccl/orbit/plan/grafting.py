@@ -58,7 +58,7 @@ def graft(images, wants, kin, hold, lattice, ways, lengths, calendars):
     ways
         Arrays as named above.
     lengths
-        By link, picoseconds for which it is held, and in a second row its latency.
+        By link, picoseconds for which it is held, its latency, and the price of holding it.
 
     Returns
     -------
@@ -218,11 +218,11 @@ def _senders(way, rank, ways):
 
 @kernel
 def _held(way, source, rank, ways, lengths):
-    """For how long links are held on a way, all together."""
-    total = lengths[0, ways[TABLES][OUT, way, source]]
+    """What holding the links of a way costs, all together."""
+    total = lengths[2, ways[TABLES][OUT, way, source]]
     second = ways[TABLES][INTO, way, rank]
     if second >= 0:
-        total += lengths[0, second]
+        total += lengths[2, second]
     return total
 
 

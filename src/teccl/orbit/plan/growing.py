@@ -48,7 +48,7 @@ def _once(
     """Yield blocks that are what cheaper ways join, if there are such, and no spare ranks."""
     blocks = ways.block.copy()
     for way in np.flatnonzero(~ways.is_straight & ((ways.steps >= 0).sum(axis=1) == 2)).tolist():
-        blocks[way] = _parts(ways, way, ways.holds < ways.holds[way])
+        blocks[way] = parts(ways, way, ways.holds < ways.holds[way])
     if not np.array_equal(blocks, ways.block):
         yield blocks, [np.zeros((len(owner), problem.fabric.num_gpus), dtype=bool)]
 
@@ -122,7 +122,7 @@ def _members(ways: Ways, block: IntArray) -> tuple[IntArray, IntArray]:
         place = ways.left[way][ranks] * (block[way].max() + 1) + block[way][ranks]
         ranks = ranks[np.unique(place, return_index=True)[1]]
         others = np.ones(len(ways), dtype=bool)
-        hub, part = ways.left[way][ranks], _parts(ways, way, others)[ranks]
+        hub, part = ways.left[way][ranks], parts(ways, way, others)[ranks]
         ordered = np.lexsort((ranks, _turns(hub, part), hub))
         counts = np.bincount(hub, minlength=ways.num_hubs)
         start[way] = total + np.concatenate([[0], np.cumsum(counts)])
@@ -142,7 +142,7 @@ def _turns(switch: IntArray, part: IntArray) -> IntArray:
     return turn
 
 
-def _parts(ways: Ways, apart: int, some: BoolArray) -> IntArray:
+def parts(ways: Ways, apart: int, some: BoolArray) -> IntArray:
     """Number of the part of each rank, joined by those of some ways that pass no switch of one."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

@@ -30,8 +30,11 @@ class Network(NamedTuple):
     lattice: tuple[IntArray, IntArray, IntArray, int]
 
     @staticmethod
-    def of(problem: FabricProblem, damage: Damage) -> "Network":
-        """Tabulate the ways of a problem's fabric, without links that are down."""
+    def of(problem: FabricProblem, damage: Damage, weight: int = 1) -> "Network":
+        """Tabulate the ways of a problem's fabric, without links that are down.
+
+        Holding a damaged link costs so many times as much as holding another for as long.
+        """
         fabric, ways = problem.fabric, Ways.of(problem)
         if ways.steps.shape[1] > 2:
             raise MethodError(
@@ -70,9 +73,17 @@ class Network(NamedTuple):
                 members,
                 np.concatenate([entering, served]),
             ),
-            lengths=np.stack(lengths(problem, damage, np.arange(fabric.num_links))),
+            lengths=_priced(problem, damage, weight),
             lattice=lattice,
         )
+
+
+def _priced(problem: FabricProblem, damage: Damage, weight: int) -> IntArray:
+    """By link, for how long a chunk holds it, its latency, and the price of holding it."""
+    held, alpha = lengths(problem, damage, np.arange(problem.fabric.num_links))
+    price = held.copy()
+    price[damage.links] *= weight
+    return np.stack([held, alpha, price])
 
 
 def _two_steps(ways: Ways) -> tuple[IntArray, IntArray]:
@@ -224,9 +235,19 @@ def grafted(
     network: Network,
     transfers: Transfers,
     removed: Removed,
-    calendars: Calendars,
+    calendars: tuple[IntArray, ...],
+    *,
+    since: IntArray,
 ) -> Rows:
-    """Bring copied chunks again to all ranks that lack them."""
+    """Bring copied chunks again to all ranks that lack them.
+
+    Parameters
+    ----------
+    calendars
+        Opened with room for two bookings of each removed image.
+    since
+        By chunk orbit, when owners have its chunks.
+    """
     from teccl.orbit.plan.grafting import graft
 
     fabric = problem.fabric
@@ -235,7 +256,7 @@ def grafted(
     ranks = fabric.moved_nodes(transfers.receiver[removed.transfer[rows]], removed.element[rows])
     hold = np.full((problem.num_chunk_orbits, fabric.num_gpus), _NEVER)
     chunks = np.arange(problem.num_chunk_orbits)
-    hold[chunks, problem.owner(chunks)] = 0
+    hold[chunks, problem.owner(chunks)] = since
     hold[transfers.chunk, transfers.receiver] = transfers.arrival
     made = graft(
         np.column_stack([images.chunk, images.element]),
@@ -245,7 +266,7 @@ def grafted(
         network.lattice,
         network.tables,
         network.lengths,
-        calendars.opened(2 * len(ranks)),
+        calendars,
     )
     if len(made) < len(ranks):
         raise _out_of_reach(problem)
@@ -322,7 +343,7 @@ def _sends(network: Network, images: Images, made: IntArray) -> Rows:
     """Return the sends over single links of sends over ways."""
     image, way, source, rank, start = made.T
     out, into = network.tables[0][:2]
-    held, alpha = network.lengths
+    held, alpha, _ = network.lengths
     link, second = out[way, source], into[way, rank]
     passes = np.flatnonzero(second >= 0)
     rows = np.concatenate([np.arange(len(made)), passes])

@@ -62,9 +62,19 @@ def transfers_of(problem: FabricProblem, sends: OrbitSends) -> Transfers:
 
 
 def removed_images(
-    problem: FabricProblem, sends: OrbitSends, damage: Damage, transfers: Transfers
+    problem: FabricProblem,
+    sends: OrbitSends,
+    damage: Damage,
+    transfers: Transfers,
+    owners: IntArray,
 ) -> tuple[IntArray, IntArray]:
-    """Transfers and elements of images on damaged links, and of all that follows from them."""
+    """Transfers and elements of images on damaged links, and of all that follows from them.
+
+    Parameters
+    ----------
+    owners
+        Ranks whose chunks are to grow anew altogether.
+    """
     fabric = problem.fabric
     orbit, order = fabric.link_orbit(sends["link"]), fabric.group.order
     position = np.searchsorted(transfers.number, sends["transfer"])
@@ -73,6 +83,10 @@ def removed_images(
         number = int(fabric.link_orbit(ints([link]))[0])
         rows = np.flatnonzero(orbit == number)
         keys.append(position[rows] * order + _elements(problem, sends["link"][rows], link))
+    roots = np.flatnonzero(transfers.before < 0)
+    position, place = owners % len(fabric.gpu_orbits), owners // len(fabric.gpu_orbits)
+    for first, element in zip(position.tolist(), place.tolist(), strict=True):
+        keys.append(roots[transfers.sender[roots] == first] * order + element)
     by = np.argsort(transfers.before, kind="stable")
     low, high = (
         np.searchsorted(transfers.before[by], np.arange(len(by)), side=side)
