@@ -14,13 +14,19 @@ from teccl.construct.params import (
 from teccl.synthesis.search import Search
 
 
-def ladder(search: Search, work: Callable[[int], int], *, most: int | None = None) -> Iterator[int]:
+def ladder(
+    search: Search,
+    work: Callable[[int], int],
+    *,
+    most: int | None = None,
+    persists: bool = False,
+) -> Iterator[int]:
     """Yield numbers of chunks, each twice the one before, while that is worth its work.
 
     Whoever asks counts the work and offers schedules with that number before asking for the next.
-    Numbers in a row that gain less than their work is worth, or next to nothing of the gap, end it
-    unless the gap is large; so do gains that become smaller steadily, once one is less than is told
-    apart: still more chunks gain no more than that in all.
+    Two numbers end it that gain less than their work is worth, or next to nothing of the gap; so
+    do gains that become smaller steadily, once one is less than is told apart: still more chunks
+    gain no more than that in all.
 
     Parameters
     ----------
@@ -28,6 +34,8 @@ def ladder(search: Search, work: Callable[[int], int], *, most: int | None = Non
         Units of trying a number.
     most
         Most chunks to try.
+    persists
+        Whether a large gap is worth more numbers after two that gained nothing.
     """
     if search.request.chunks is not None:
         yield search.request.chunks
@@ -35,8 +43,8 @@ def ladder(search: Search, work: Callable[[int], int], *, most: int | None = Non
     limit = most or most_chunks(search)
     tolerance = 1 / CHUNK_TOLERANCE
     stale, fastest, count, gain, taken = 0, None, 1, 0, 0
-    while not search.is_within(tolerance):
-        # Once two numbers in a row gained nothing, only a gap that is worth much more counts.
+    while (stale < 2 or persists) and not search.is_within(tolerance):
+        # The more numbers in a row gained nothing, the more the gap must be worth.
         doubts = SECOND_TRY ** (stale - 1) if stale > 1 else 0
         if search.incumbents and not search.is_worth(max(work(count), 2 * doubts * taken)):
             return

@@ -31,7 +31,7 @@ class ConstructionStrategy:
 
     def attempts(self, search: Search) -> Iterator[None]:
         """Construct with more and more chunks."""
-        for count in ladder(search, search.features.offer_work):
+        for count in ladder(search, search.features.offer_work, persists=True):
             search.budget.spend(search.features.offer_work(count))
             problem = search.request.problem(count)
             climbs = search.request.chunks is None and count < most_chunks(search)
