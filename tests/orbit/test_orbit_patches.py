@@ -16,6 +16,7 @@ from teccl.errors import InputError, MethodError, TopologyError
 from teccl.orbit import Damage, PatchedSchedule, expand, mend_orbit, parse_fabric, verify_orbit
 from teccl.orbit.fabric import Fabric
 from teccl.orbit.files import orbit_from_dict, orbit_to_dict
+from teccl.orbit.plan.interleaving import interleaved
 from teccl.orbit.plan.mending import mended
 from teccl.orbit.ranks import rank_program
 from teccl.orbit.solving import solve_orbit
@@ -139,6 +140,41 @@ def test_overlapping_halves_take_the_times_of_the_plan_from_the_whole_fabric(cou
         down = random.Random(seed).sample(range(6, 12), 2)
         damage = Damage(fabric=fabric, rates={0: slow, 1: slow, **dict.fromkeys(down)})
         assert is_correct_when_listed(mend_orbit(plan, damage).schedule)
+
+
+@pytest.mark.parametrize("spec", ["torus:dims=3x4", "dgx-h100:chassis=3", "star:gpus=5"])
+@pytest.mark.parametrize(("pieces", "room"), [(1, 0.0), (4, 0.25), (2, 1.5)])
+def test_pieces_one_after_the_other_are_a_plan(spec, pieces, room):
+    """Sums are complete before they are copied, and room is what links are not held for."""
+    plan = solve_orbit(parse_fabric(spec), "allreduce", size="64MB", chunks=2).schedule
+    made = interleaved(plan, pieces, room)
+    assert not verify_orbit(made)
+    assert made.problem.num_chunks == 2 * pieces
+    held = np.bincount(made.fabric.link_orbit(made.sends["link"]), weights=made.held_ps)
+    assert made.finish_ps >= (1 + 0.9 * room) * held.max()
+
+
+def test_a_weak_gpu_uses_both_directions_all_the_time():
+    """With half its NVLink a GPU holds an AllReduce up by far less than half by half.
+
+    A patched plan, whose sums and copies have links at the same time, is patched again.
+    """
+    fabric = parse_fabric("dgx-h100:chassis=8")
+    damage = Damage.of(fabric, slower={"c1/gpu2:c1/nvswitch": Fraction(1, 2)})
+    plan = solve_orbit(fabric, "allreduce", size="1GB", chunks=4)
+    made = mend_orbit(plan.schedule, damage)
+    halves = [
+        mend_orbit(solve_orbit(fabric, each, size="1GB", chunks=4).schedule, damage)
+        for each in ("reducescatter", "allgather")
+    ]
+    uncut = mended(plan.schedule, damage, cut=False)
+    assert uncut.problem.num_chunks == 4
+    assert made.schedule.problem.num_chunks > 4
+    assert made.schedule.finish_ps < 0.85 * sum(half.schedule.finish_ps for half in halves)
+    assert made.schedule.finish_ps < uncut.finish_ps
+    other = Damage.of(fabric, down=["c3/gpu0:leaf0"])
+    again = mend_orbit(made.schedule, other)
+    assert is_correct_when_listed(again.schedule)
 
 
 def test_the_load_is_that_of_the_busiest_link_of_each_orbit():
