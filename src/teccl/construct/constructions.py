@@ -175,7 +175,7 @@ def _limits_buffers(instance: Instance) -> bool:
 
 def _never_waits(instance: Instance) -> bool:
     """Whether buffers are limited, and chunks have several sources or several destinations."""
-    several = max(len(nodes) for nodes in instance.problem.chunks.sets) > 1
+    several = max((len(nodes) for nodes in instance.problem.chunks.sets), default=0) > 1
     return may_be_rigid(instance) and several
 
 

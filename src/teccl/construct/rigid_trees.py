@@ -27,7 +27,8 @@ from teccl.schedule.ordering import order_by
 def may_be_rigid(instance: Instance) -> bool:
     """Whether buffers are limited and trees can be timed in advance."""
     problem = instance.problem
-    is_timed = not problem.topology.has_profiles
+    # What follows at once in whole epochs may wait in time, where transfers take parts of them.
+    is_timed = instance.grid is None and not problem.topology.has_profiles
     return problem.buffer is not None and is_timed and (problem.copy or only_combines(problem))
 
 

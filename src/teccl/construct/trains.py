@@ -39,8 +39,11 @@ def is_staged_exchange(instance: Instance) -> bool:
     used = np.unique(np.concatenate([table.source_set, table.destination_set]))
     if any(len(table.sets[i]) > 1 for i in used.tolist()):
         return False
-    joined = set(zip(routes.src.tolist(), routes.dst.tolist(), strict=True))
-    return joined.issuperset(_chunks_of_pairs(instance))
+    joined, pairs = (
+        set(zip(routes.src.tolist(), routes.dst.tolist(), strict=True)),
+        _chunks_of_pairs(instance),
+    )
+    return bool(pairs) and joined.issuperset(pairs)
 
 
 def train_work(instance: Instance) -> int:

@@ -183,9 +183,7 @@ def read_share(value: float | str, what: str) -> Fraction:
     if share < 0:
         raise ProblemError(f"{what} {text[:40]} is negative; give 0 or more, for example 1%")
     if share >= 1 and not text.endswith("%"):
-        raise ProblemError(
-            f"{what} {text[:40]} is {float(100 * share):g}%; did you mean {text[:40]}%?"
-        )
+        raise ProblemError(f"{what} {text[:40]} is {float(share):.0%}; did you mean {text[:40]}%?")
     return share
 
 

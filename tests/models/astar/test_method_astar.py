@@ -266,7 +266,7 @@ def test_who_interrupts_the_rounds_gets_a_complete_schedule():
         size="1MB",
         method="astar",
         horizon=6,
-        gap=10,
+        gap="1000%",
         progress=stop,
         cancel=cancel,
     )
