@@ -357,6 +357,9 @@ def _whole_exchange(problem: Problem, items: list[Item]) -> tuple[Problem, list[
     number = {(i.sources, i.destinations, i.piece): place for place, i in enumerate(items)}
     whole = replace(tenant, collective=Collective.ALLTOALL, size=tenant.size * len(ranks))
     count, demand = len(problem.chunks), Demand(tenants=(whole,))
+    # Other stages have fewer items than the table would have chunks, of which it would be full.
+    if len(items) != count * len(ranks) * (len(ranks) - 1):
+        return None
     exchange = replace(problem, demand=demand, num_chunks=count, whole_buffer=False)
     table = exchange.chunks
     if len(table) != len(items) or any(len(nodes) > 1 for nodes in table.sets):
