@@ -16,9 +16,11 @@ from teccl.errors import InputError, MethodError, TopologyError
 from teccl.orbit import Damage, PatchedSchedule, expand, mend_orbit, parse_fabric, verify_orbit
 from teccl.orbit.fabric import Fabric
 from teccl.orbit.files import orbit_from_dict, orbit_to_dict
+from teccl.orbit.patched import ADDED_DTYPE, REMOVED_DTYPE
 from teccl.orbit.plan.interleaving import interleaved
 from teccl.orbit.plan.mending import mended
 from teccl.orbit.ranks import rank_program
+from teccl.orbit.schedule import OrbitSchedule
 from teccl.orbit.solving import solve_orbit
 from teccl.units import picoseconds
 from teccl.verification import verify
@@ -220,6 +222,13 @@ def _repeat(rng: random.Random, patch: Any) -> None:
         column.append(column[row])
 
 
+def _copy(rng: random.Random, patch: Any) -> None:
+    """Let a send go on to another link as well, as a switch does that copies."""
+    row = rng.randrange(len(patch["added"]["link"]))
+    for name, column in patch["added"].items():
+        column.append(column[row] + (rng.choice([1, 2, 3]) if name == "link" else 0))
+
+
 def _slower(rng: random.Random, patch: Any) -> None:
     rng.choice(patch["damage"])["bandwidth"] = "9KB/s"
 
@@ -236,6 +245,7 @@ MUTATIONS: dict[str, Callable[[random.Random, Any], None]] = {
     "keep": _drop("removed"),
     "lose": _drop("added"),
     "repeat": _repeat,
+    "copy": _copy,
     "other image": _edit("removed", "element", lambda rng, x: max(0, x + rng.choice([-1, 1]))),
     "other transfer": _edit("removed", "transfer", lambda rng, x: max(0, x + rng.choice([-1, 1]))),
     "earlier": _edit("added", "start_ps", lambda rng, x: max(0, x - rng.randrange(1, 10**6))),
@@ -283,6 +293,53 @@ def test_changed_patches_are_caught():
 def test_changed_patches_are_caught_by_hundreds():
     """The same for 300 wrong files."""
     check_mutations(FULL, 30_000)
+
+
+def patched_by_hand(
+    plan: OrbitSchedule, removed: list[tuple[int, int]], added: list[tuple[int, ...]]
+) -> PatchedSchedule:
+    """A plan without some images of transfers and with some sends; nothing is damaged."""
+    return PatchedSchedule(
+        base=replace(plan, bound=None, claimed_finish_ps=None),
+        damage=Damage(fabric=plan.fabric, rates={}),
+        removed=np.array(removed, dtype=REMOVED_DTYPE),
+        added=np.array(added, dtype=ADDED_DTYPE),
+    )
+
+
+def test_a_sum_that_a_switch_copies_counts_twice():
+    """GPU 4 sends to GPUs 0 and 3 at once, and GPU 3 passes on to GPU 0 what it got."""
+    fabric = parse_fabric("star:gpus=5")
+    plan = solve_orbit(fabric, "reducescatter", size="1MB", chunks=1).schedule
+    sends, arrival = plan.sends, plan.arrival_ps
+    sender = fabric.link_ends(sends["link"])[0]
+    transfer = {gpu: int(sends["transfer"][sender == gpu][0]) for gpu in (3, 4)}
+    ends = np.stack(fabric.link_ends(np.arange(fabric.num_links)), axis=1).tolist()
+    to, back = (
+        [ends.index(pair) for pair in pairs] for pairs in ([[3, 5], [4, 5]], [[5, 0], [5, 3]])
+    )
+    hop, late = int(arrival[0] - sends["start_ps"][0]), plan.finish_ps
+    once = [
+        *((0, 0, to[1], 0, late, 1), (0, 0, back[0], 0, late + hop, 1)),
+        *((0, 0, to[0], 1, late + 2 * hop, 1), (0, 0, back[0], 1, late + 3 * hop, 1)),
+    ]
+    removed = [(transfer[gpu], 0) for gpu in (3, 4)]
+    assert assert_agrees(patched_by_hand(plan, removed, once))
+    twice = [*once, (0, 0, back[1], 0, late + hop, 1)]
+    assert not assert_agrees(patched_by_hand(plan, removed, twice))
+
+
+def test_a_very_late_transfer_hides_no_overlap():
+    """Times near the largest that a file may have are compared as all others."""
+    fabric = parse_fabric("torus:dims=2x3x3")
+    plan = solve_orbit(fabric, "allgather", size="1MB", chunks=1).schedule
+    late = plan.sends[-1:].copy()
+    late["start_ps"], late["transfer"] = 2**62 - 10**12, plan.sends["transfer"].max() + 1
+    base = replace(plan, sends=np.concatenate([plan.sends, late]), claimed_finish_ps=None)
+    removed = [(int(late["transfer"][0]), element) for element in range(fabric.group.order)]
+    for send in plan.sends:
+        again = (int(send["chunk"]), 0, int(send["link"]), 0, int(send["start_ps"]), 0)
+        assert not assert_agrees(patched_by_hand(base, removed, [again]))
 
 
 def test_images_that_touch_no_damage_stay():
