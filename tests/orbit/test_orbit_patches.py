@@ -12,7 +12,7 @@ import pytest
 from tests.orbit.drawing import draw_problem, draw_schedule
 from tests.sampling import counts, thinned
 
-from teccl.errors import InputError, MethodError, TopologyError
+from teccl.errors import InputError, MethodError, ScheduleError, TopologyError
 from teccl.orbit import Damage, PatchedSchedule, expand, mend_orbit, parse_fabric, verify_orbit
 from teccl.orbit.fabric import Fabric
 from teccl.orbit.files import orbit_from_dict, orbit_to_dict
@@ -423,3 +423,18 @@ def test_a_gpu_that_is_cut_off_is_refused():
     plan = solve_orbit(fabric, "allgather", size="1MB", chunks=1).schedule
     with pytest.raises(MethodError, match="do not join all gpus"):
         mend_orbit(plan, Damage.of(fabric, down=["gpu5:*"]))
+
+
+def test_a_link_that_takes_longer_than_can_be_counted_is_refused():
+    """Times are whole picoseconds of 64 bits; the plan of the whole fabric has room for them."""
+    fabric = parse_fabric("torus:dims=4x4")
+    plan = solve_orbit(fabric, "allgather", size="100TB", chunks=1).schedule
+    with pytest.raises(ScheduleError, match="take too long on damaged link 0"):
+        mend_orbit(plan, Damage(fabric=fabric, rates={0: Fraction(1)}))
+    document = orbit_to_dict(plan)
+    damage = [{"link": 0, "bandwidth": "1B/s"}]
+    none = {key: [] for key in ("transfer", "element")}
+    added = none | {key: [] for key in ("chunk", "link", "start_ps", "reduce")}
+    document["patch"] = {"damage": damage, "removed": none, "added": added}
+    with pytest.raises(ScheduleError, match="take too long on damaged link 0"):
+        orbit_from_dict(document)
