@@ -131,19 +131,25 @@ def summarise(problem: FabricProblem, damage: Damage | None = None) -> BoundSumm
     What holds for the fabric holds for it with damage, too: links are gone or slower, so that less
     crosses and ways are longer. Besides, GPUs with damaged links and their cosets are looked at.
     """
-    physical, whole = (
-        max(
-            [*_bounds(problem, fluid=fluid), *_around(problem, damage, fluid=fluid)],
-            key=lambda b: b.value,
-        )
-        for fluid in (True, False)
-    )
+    physical, whole = (_best(problem, damage, fluid=fluid) for fluid in (True, False))
     winner = whole if whole.value > physical.value else physical
     return BoundSummary(
         physical_ps=physical.value,
         chunk_ps=max(whole.value, physical.value),
         certificate=winner.certificate,
     )
+
+
+def for_any_chunks(problem: FabricProblem, damage: Damage | None = None) -> BoundSummary:
+    """Return the best bound for any chunking, with the certificate of that one."""
+    found = _best(problem, damage, fluid=True)
+    return BoundSummary(physical_ps=found.value, chunk_ps=None, certificate=found.certificate)
+
+
+def _best(problem: FabricProblem, damage: Damage | None, *, fluid: bool) -> _Bound:
+    """The best bound of all, for any chunking or for whole chunks."""
+    bounds = [*_bounds(problem, fluid=fluid), *_around(problem, damage, fluid=fluid)]
+    return max(bounds, key=lambda bound: bound.value)
 
 
 def _bounds(problem: FabricProblem, *, fluid: bool) -> Iterator[_Bound]:
