@@ -24,6 +24,7 @@ from teccl.orbit.schedule import OrbitSchedule
 from teccl.orbit.solving import solve_orbit
 from teccl.units import picoseconds
 from teccl.verification import verify
+from teccl.verification.violation import ViolationKind
 
 PLANNED = ("allgather", "reducescatter", "allreduce", "alltoall")
 SMALL = [
@@ -74,12 +75,16 @@ def is_correct_when_listed(schedule: PatchedSchedule) -> bool:
 def assert_agrees(schedule: PatchedSchedule) -> bool:
     """Assert that the judge says of a patch what it says of all sends; return the verdict.
 
-    It refuses images that stay on slow links, some of which would do.
+    It refuses images that stay on slow links, some of which would do, and does not look at how much
+    later they end.
     """
     found = verify_orbit(schedule)
     correct = is_correct_when_listed(schedule)
     assert correct or found
-    assert not correct or all("damaged" in str(each) for each in found), found[:3]
+    slow = [each for each in found if "damaged" in str(each)]
+    others = [each for each in found if each not in slow]
+    late = [each for each in others if each.kind is ViolationKind.WRONG_FINISH]
+    assert not correct or others == (late if slow else []), found[:3]
     return not found
 
 
