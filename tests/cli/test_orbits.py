@@ -218,3 +218,15 @@ def test_orbits_are_exported_rank_by_rank(tmp_path, monkeypatch, more, message):
     run(*SMALL, "--orbit", "-o", "orbit.json")
     end = run("export", "orbit.json", *more)
     assert (end.code, message in end.err) == (2, True)
+
+
+def test_bounds_of_what_is_too_large_to_list():
+    """16 383 of 16 384 blocks must enter a GPU over four links of 50 GB/s; with chunks no less."""
+    request = ("bound", "torus:dims=128x128,alpha=0", "allgather", "--size", "16384MB")
+    found = json.loads(run(*request, "--json").out)
+    assert found["physical_bound_s"] == pytest.approx(16383 * 1e6 / 200e9)
+    assert "16383 chunks must cross 4 links into" in found["certificate"]
+    both = json.loads(run(*request, "--chunks", "1", "--json").out)
+    assert both["chunk_bound_s"] >= both["physical_bound_s"] == found["physical_bound_s"]
+    assert "16384 GPUs" in run(*request).out
+    assert run(*request[:3]).code == 2

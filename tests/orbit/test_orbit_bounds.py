@@ -40,6 +40,7 @@ SMALL = [
     *("torus:dims=3x3", "torus:dims=4x4", "ring:gpus=5", "dgx-h100:chassis=2", "star:gpus=4"),
     *("hypercube:dimension=3", "mi300x:chassis=2", "fully-connected:gpus=4", "ndv2:chassis=2"),
     *("fat-tree:k=4", "two-tier:leaves=3,gpus=4,spines=2", "two-tier:leaves=4,gpus=3,spines=1"),
+    "rail-tree:pods=1,units=2,chassis=2,gpus=2,oversubscription=2",
 ]
 
 
@@ -102,6 +103,17 @@ def test_an_allreduce_of_several_orbits_enters_each_gpu_twice():
     )
     assert len(problem.fabric.gpu_orbits) == 2
     assert summarise(problem).physical_ps == 2 * 31 * 10**8 * 10**12 // (50 * 10**9)
+
+
+@pytest.mark.parametrize("oversubscription", [1, 2, 4])
+def test_each_chassis_binds_however_many_orbits_there_are(oversubscription):
+    """All but 8 of 64 blocks enter a chassis over 8 cards, in an AllReduce twice on average."""
+    spec = f"rail-tree:pods=1,units=2,chassis=4,alpha=0,oversubscription={oversubscription}"
+    problem = problem_of(spec, Collective.ALLGATHER, 64 * 10**6)
+    assert len(problem.fabric.gpu_orbits) == oversubscription
+    assert summarise(problem).physical_ps == 56 * 10**6 * 10**12 // (8 * 50 * 10**9)
+    adding = replace(problem, collective=Collective.ALLREDUCE)
+    assert summarise(adding).physical_ps == 2 * 56 * 10**6 * 10**12 // (8 * 50 * 10**9)
 
 
 def test_a_pod_is_bound_by_its_links_to_the_core():

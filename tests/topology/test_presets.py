@@ -68,6 +68,8 @@ COUNTS = [
     ("twisted-torus:dims=2x4x4", 32, 0, 192, "32 GPUs with 6 neighbours"),
     ("two-tier", 32, 6, 80, "32 GPUs both ways 64, 4 leaves to 2 spines both ways 16"),
     ("two-tier:leaves=2,gpus=4,spines=1", 8, 3, 20, "8 GPUs both ways 16, 2 leaves both ways 4"),
+    ("rail-tree", 128, 176, 1024, "128 NVLinks, 128 to 32 leaves, 4 up each, 64 spines: 2 x 512"),
+    ("rail-tree:oversubscription=2,gpus=3", 48, 52, 288, "2 x (48 + 48 + 12 x 2 + 12 x 2)"),
     ("ring", 8, 0, 16, "2 x 8"),
     ("ring:gpus=2", 2, 0, 2, "one link each way, not two"),
     ("ring:gpus=3", 3, 0, 6, "2 x 3"),
@@ -280,7 +282,11 @@ def test_no_switch_reduces_unless_asked(spec):
 def test_ranks_run_through_the_groups_in_order(preset):
     """Rank order goes chassis by chassis, and by number inside each."""
     topology = build_preset(preset)
-    if "chassis" in list_presets()[preset].parameters:
+    parameters = list_presets()[preset].parameters
+    if "pods" in parameters:
+        groups = [f"p{p}/u{u}/c{c}" for p in range(2) for u in range(2) for c in range(4)]
+        expected = [f"{group}/gpu{i}" for group in groups for i in range(8)]
+    elif "chassis" in parameters:
         topology = build_preset(f"{preset}:chassis=3")
         size = topology.num_gpus // 3
         expected = [f"c{c}/gpu{i}" for c in range(3) for i in range(size)]

@@ -1,6 +1,6 @@
 """`teccl bound`: what no schedule can beat, and why."""
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from teccl.cli.errors import UsageError
 from teccl.cli.options import (
@@ -31,6 +31,7 @@ OptionalTopology = Annotated[str | None, *TopologyArgument.__metadata__]
 
 if TYPE_CHECKING:
     from teccl.bounds.bound_report import BoundReport, Scope
+    from teccl.orbit import Fabric
 
 # Bounds of one scope that a person still reads; --json has all of them.
 MAX_ROWS = 12
@@ -84,6 +85,13 @@ def bound(
     if (topology is None) == (schedule is None):
         raise UsageError("give a topology, or a schedule with --schedule, which has its own")
     if topology is not None:
+        from teccl.cli.orbits import bound_fabric, find_fabric
+
+        fabric = find_fabric(topology, collective, given, asked=False)
+        if fabric is not None and collective is not None:
+            figures = bound_fabric(fabric, collective, given)
+            _print_orbits(fabric, collective, figures, as_json=as_json, quiet=quiet)
+            return
         found = prove(topology, collective, **given)
     elif given:
         raise UsageError("--schedule FILE has all of the problem; leave the other options out")
@@ -93,6 +101,24 @@ def bound(
         emit_json(found.to_dict())
     elif not quiet:
         emit(_text(found))
+
+
+def _print_orbits(
+    fabric: "Fabric", collective: str, figures: dict[str, Any], *, as_json: bool, quiet: bool
+) -> None:
+    """Show bounds that were found without listing all links and chunks."""
+    from teccl.cli.output import emit, emit_json, pairs
+    from teccl.units import display_time
+
+    if as_json:
+        emit_json(figures)
+    if as_json or quiet:
+        return
+    rows = [("topology", f"{fabric.name}, {fabric.num_gpus} GPUs"), ("collective", collective)]
+    for key, value in figures.items():
+        name = key.removesuffix("_s").replace("_", " ")
+        rows.append((name, value if key == "certificate" else display_time(value)))
+    emit(pairs(rows))
 
 
 def _text(found: "BoundReport") -> str:

@@ -104,17 +104,12 @@ def solve_fabric(
 ) -> "OrbitResult":
     """Plan, judge and save."""
     from teccl.cli.startup import load_numba_alone
-    from teccl.errors import DemandError
     from teccl.keywords import SwitchMode
     from teccl.orbit import solve_orbit
     from teccl.orbit.groups import Groups
 
     load_numba_alone()
-    if given.get("size") is None:
-        raise DemandError(f"{collective} needs a size; give for example --size 1MB")
-    chunks, switch = given.get("chunks"), given.get("switch", SwitchMode.COPY.value)
-    if chunks is not None and chunks != "auto" and not (chunks.isdigit() and int(chunks) > 0):
-        raise UsageError(f"--chunks is {chunks!r}; give auto or a positive number")
+    chunks, switch = _read_chunks(collective, given), given.get("switch", SwitchMode.COPY.value)
     if switch not in (SwitchMode.COPY, SwitchMode.NO_COPY):
         raise UsageError(f"--switch is {switch!r}; give copy or no-copy with orbits")
     damage = _read_damage(fabric, given)
@@ -127,7 +122,7 @@ def solve_fabric(
             fabric,
             collective,
             size=given["size"],
-            chunks=None if chunks in (None, "auto") else int(chunks),
+            chunks=chunks,
             switch=SwitchMode(switch),
             damage=damage,
             groups=None if groups is None else Groups.parse(groups),
@@ -135,6 +130,38 @@ def solve_fabric(
     if path is not None:
         result.schedule.save(path)
     return result
+
+
+def _read_chunks(collective: str, given: Mapping[str, Any]) -> int | None:
+    """Return what --chunks says, and make sure that there is a size."""
+    from teccl.errors import DemandError
+
+    if given.get("size") is None:
+        raise DemandError(f"{collective} needs a size; give for example --size 1MB")
+    chunks = given.get("chunks")
+    if chunks is not None and chunks != "auto" and not (chunks.isdigit() and int(chunks) > 0):
+        raise UsageError(f"--chunks is {chunks!r}; give auto or a positive number")
+    return None if chunks in (None, "auto") else int(chunks)
+
+
+def bound_fabric(fabric: "Fabric", collective: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what no schedule of all GPUs can beat, as `teccl bound --json` has it."""
+    from teccl.demand import parse_collective
+    from teccl.orbit.bounds import for_any_chunks, summarise
+    from teccl.orbit.problem import FabricProblem
+    from teccl.units import PICOSECONDS, parse_size
+
+    chunks = _read_chunks(collective, given)
+    problem = FabricProblem(
+        fabric=fabric,
+        collective=parse_collective(collective),
+        size=parse_size(given["size"]),
+        num_chunks=chunks or 1,
+    )
+    found = (summarise if chunks else for_any_chunks)(problem, _read_damage(fabric, given))
+    scopes = {"physical": found.physical_ps} | ({"chunk": found.chunk_ps} if chunks else {})
+    figures = {f"{name}_bound_s": (ps or 0) / PICOSECONDS for name, ps in scopes.items()}
+    return {**figures, "certificate": found.certificate}
 
 
 def _read_damage(fabric: "Fabric", given: Mapping[str, Any]) -> "Damage | None":

@@ -131,13 +131,7 @@ def summarise(problem: FabricProblem, damage: Damage | None = None) -> BoundSumm
     What holds for the fabric holds for it with damage, too: links are gone or slower, so that less
     crosses and ways are longer. Besides, GPUs with damaged links and their cosets are looked at.
     """
-    physical, whole = (
-        max(
-            [*_bounds(problem, fluid=fluid), *_around(problem, damage, fluid=fluid)],
-            key=lambda b: b.value,
-        )
-        for fluid in (True, False)
-    )
+    physical, whole = (_best(problem, damage, fluid=fluid) for fluid in (True, False))
     winner = whole if whole.value > physical.value else physical
     return BoundSummary(
         physical_ps=physical.value,
@@ -146,20 +140,31 @@ def summarise(problem: FabricProblem, damage: Damage | None = None) -> BoundSumm
     )
 
 
+def for_any_chunks(problem: FabricProblem, damage: Damage | None = None) -> BoundSummary:
+    """Return the best bound for any chunking, with the certificate of that one."""
+    found = _best(problem, damage, fluid=True)
+    return BoundSummary(physical_ps=found.value, chunk_ps=None, certificate=found.certificate)
+
+
+def _best(problem: FabricProblem, damage: Damage | None, *, fluid: bool) -> _Bound:
+    """The best bound of all, for any chunking or for whole chunks."""
+    bounds = [*_bounds(problem, fluid=fluid), *_around(problem, damage, fluid=fluid)]
+    return max(bounds, key=lambda bound: bound.value)
+
+
 def _bounds(problem: FabricProblem, *, fluid: bool) -> Iterator[_Bound]:
     """Yield bounds for any chunking, or for the problem's whole chunks."""
     network = _Network.of(problem)
     if problem.collective is Collective.ALLREDUCE:
         # Who has all sums everywhere has each at its owner, too.
         yield from _bounds(replace(problem, collective=Collective.REDUCESCATTER), fluid=fluid)
-        yield _at_all_gpus(network, fluid=fluid)
     elif problem.collective is Collective.ALLTOALL:
         yield _all_hops(network, fluid=fluid)
     else:
         for position in range(len(problem.fabric.gpu_orbits)):
             yield from _at_one_gpu(network, position, fluid=fluid)
-    for inside, name in _cosets(network):
-        yield _across(network, inside, name, fluid=fluid)
+    for parts in _partitions(network):
+        yield from _entering(network, parts, fluid=fluid)
 
 
 def _around(problem: FabricProblem, damage: Damage | None, *, fluid: bool) -> Iterator[_Bound]:
@@ -177,10 +182,10 @@ def _around(problem: FabricProblem, damage: Damage | None, *, fluid: bool) -> It
     for gpu in ends[ends < problem.fabric.num_gpus].tolist():
         if not both_ways:
             yield from _at_one_gpu(network, gpu, fluid=fluid)
-        for inside, name in _cosets(network, gpu):
-            yield _across(network, inside, name, fluid=fluid, alone=True)
-            if both_ways:
-                yield _across(network.turned(), inside, name, fluid=fluid, alone=True)
+        for parts in _partitions(network, gpu):
+            own = [part for part in parts if part[gpu]]
+            for turned in (network, network.turned()) if both_ways else (network,):
+                yield from _entering(turned, own, fluid=fluid, alone=True)
 
 
 def _at_one_gpu(network: _Network, gpu: int, *, fluid: bool) -> Iterator[_Bound]:
@@ -205,23 +210,6 @@ def _at_one_gpu(network: _Network, gpu: int, *, fluid: bool) -> Iterator[_Bound]
         yield _through(network, ports, (Fraction(count), level), name, fluid=fluid)
 
 
-def _at_all_gpus(network: _Network, *, fluid: bool) -> _Bound:
-    """What enters GPUs in an AllReduce: each chunk does all but one of them twice.
-
-    The first GPUs of all orbits have an equal part of the links into GPUs, and of that.
-    """
-    problem, fabric = network.problem, network.problem.fabric
-    ports = []
-    for gpu in range(len(fabric.gpu_orbits)):
-        inside = np.zeros(fabric.num_nodes, dtype=bool)
-        inside[gpu] = True
-        ports += network.entering(inside)
-    chunks = fabric.num_gpus * problem.num_chunks
-    load = Fraction(2 * (problem.group_size - 1) * chunks, fabric.group.order)
-    name = f"{len(fabric.gpu_orbits)} gpus, one of each orbit"
-    return _through(network, ports, (load, 0), name, fluid=fluid)
-
-
 def _all_hops(network: _Network, *, fluid: bool) -> _Bound:
     """Time for which all chunks together hold links, on the ways that hold them least."""
     problem, fabric = network.problem, network.problem.fabric
@@ -235,42 +223,53 @@ def _all_hops(network: _Network, *, fluid: bool) -> _Bound:
     return _Bound(value, f"all chunks hold {fabric.num_links} links for that long on average")
 
 
-def _cosets(network: _Network, gpu: int = 0) -> Iterator[tuple[BoolArray, str]]:
-    """Yield the GPUs that some axes join to one, with the switches that serve nobody else."""
+def _partitions(network: _Network, gpu: int = 0) -> Iterator[list[BoolArray]]:
+    """Yield sets of GPUs whose images under the group are a partition of all.
+
+    They are what some axes of the group join to one GPU, of all orbits together or of each alone,
+    without switches and with those that serve nobody else.
+    """
     fabric = network.problem.fabric
-    gpus, axes = np.arange(fabric.num_gpus), range(len(fabric.moduli))
-    digits = fabric.group.digits(gpus // len(fabric.gpu_orbits))
+    num_orbits, axes = len(fabric.gpu_orbits), range(len(fabric.moduli))
+    gpus = np.arange(fabric.num_gpus)
+    digits = fabric.group.digits(gpus // num_orbits)
     for number in range(len(fabric.moduli)):
         for joined in combinations(axes, number):
             fixed = [axis for axis in axes if axis not in joined and fabric.moduli[axis] > 1]
-            inside = np.zeros(fabric.num_nodes, dtype=bool)
-            inside[: fabric.num_gpus] = (digits[fixed] == digits[fixed][:, [gpu]]).all(axis=0)
-            if not fixed or inside.sum() == fabric.num_gpus:
+            if not fixed:
                 continue
-            for found in _with_switches(network, inside):
-                yield (
-                    found,
-                    f"{int(found[: fabric.num_gpus].sum())} gpus around {fabric.node_name(gpu)}",
-                )
+            near = (digits[fixed] == digits[fixed][:, [gpu]]).all(axis=0)
+            alone = [near & (gpus % num_orbits == orbit) for orbit in range(num_orbits)]
+            for parts in ([near], alone)[: min(num_orbits, 2)]:
+                first = np.zeros((len(parts), fabric.num_nodes), dtype=bool)
+                first[:, : fabric.num_gpus] = parts
+                yield from _with_switches(network, list(first))
 
 
-def _with_switches(network: _Network, inside: BoolArray) -> Iterator[BoolArray]:
-    """Yield GPUs with the switches next to them that serve nobody else, and so on, level by level.
+def _with_switches(network: _Network, parts: list[BoolArray]) -> Iterator[list[BoolArray]]:
+    """Yield sets of GPUs, then with the switches next to them that serve no others, and so on.
 
-    A switch serves the nodes below it, those that are nearer to GPUs. Switches of different images
-    of the GPUs differ, because each serves somebody. Without switches the GPUs are all there is.
+    A switch serves the nodes below it, those that are nearer to GPUs. Switches of different sets
+    differ, because each serves somebody.
     """
-    level, before = _levels(network), inside
-    for height in range(1, max(1, int(level.max())) + 1):
-        serves, others = np.zeros_like(inside), np.zeros_like(inside)
-        for switch, node in ((network.src, network.dst), (network.dst, network.src)):
-            below = (level[switch] == height) & (level[node] < height)
-            serves[switch[below & before[node]]] = True
-            others[switch[below & ~before[node]]] = True
-        found = before | (serves & ~others)
-        if height == 1 or not np.array_equal(found, before):
-            yield found
-        before = found
+    yield parts
+    level = _levels(network)
+    for height in range(1, int(level.max()) + 1):
+        before, parts = parts, [_with_level(network, level == height, level, x) for x in parts]
+        if not all(map(np.array_equal, before, parts)):
+            yield parts
+
+
+def _with_level(
+    network: _Network, switches: BoolArray, level: IntArray, inside: BoolArray
+) -> BoolArray:
+    """Add those switches of one level to a set of nodes that serve no others."""
+    serves, others = np.zeros_like(inside), np.zeros_like(inside)
+    for switch, node in ((network.src, network.dst), (network.dst, network.src)):
+        below = switches[switch] & (level[node] < level[switch])
+        serves[switch[below & inside[node]]] = True
+        others[switch[below & ~inside[node]]] = True
+    return inside | (serves & ~others)
 
 
 def _levels(network: _Network) -> IntArray:
@@ -287,29 +286,56 @@ def _levels(network: _Network) -> IntArray:
         level[fresh] = height
 
 
-def _across(
-    network: _Network, inside: BoolArray, name: str, *, fluid: bool, alone: bool = False
-) -> _Bound:
-    """What has to enter a set of GPUs, of which the group makes a partition unless it is alone."""
+def _entering(
+    network: _Network, parts: list[BoolArray], *, fluid: bool, alone: bool = False
+) -> Iterator[_Bound]:
+    """Yield what has to enter sets of GPUs, of whose images there is a partition unless alone."""
+    if network.problem.collective is Collective.ALLREDUCE and not alone:
+        whole = sum((_entries(network, part) for part in parts), Fraction(0))
+        loads = [(whole, parts)]
+    else:
+        loads = [(Fraction(_crossing(network, part)), [part]) for part in parts]
+    for load, some in loads:
+        ports = [port for part in some for port in network.entering(part)]
+        yield _through(network, ports, (load, 0), _name(network, some), fluid=fluid)
+
+
+def _name(network: _Network, parts: list[BoolArray]) -> str:
+    """Sets of GPUs, one of each orbit, as certificates name them."""
+    fabric, inside = network.problem.fabric, parts[0]
+    more = ", and as many of each other orbit" if len(parts) > 1 else ""
+    count = int(inside[: fabric.num_gpus].sum())
+    return f"{count} gpus around {fabric.node_name(int(inside.argmax()))}{more}"
+
+
+def _touched(network: _Network, inside: BoolArray) -> IntArray:
+    """How many GPUs of each group of ranks are in a set."""
     problem, num_gpus = network.problem, network.problem.fabric.num_gpus
-    ports, members = network.entering(inside), int(inside[:num_gpus].sum())
-    label, size = problem.labels, problem.group_size
-    here = np.bincount(label[inside[:num_gpus]], minlength=num_gpus // size)
-    touched = int((here > 0).sum())
-    crossing = Fraction((touched * size - members) * problem.num_chunks)
+    return np.bincount(problem.labels[inside[:num_gpus]], minlength=num_gpus // problem.group_size)
+
+
+def _crossing(network: _Network, inside: BoolArray) -> int:
+    """Chunks that have to enter a set of GPUs from outside."""
+    problem, size = network.problem, network.problem.group_size
+    here = _touched(network, inside)
     if problem.collective is Collective.ALLTOALL:
-        crossing = Fraction(int((here * (size - here)).sum()) * problem.num_chunks)
+        return int((here * (size - here)).sum()) * problem.num_chunks
     if problem.collective is Collective.ALLREDUCE:
-        # The images of the set are a partition. Each chunk enters parts at least twice for all but
-        # one of them, as contributions and as the sum; on average a part has its portion of that.
-        # All parts touch as many groups, and each group has as many chunks as ranks.
-        least = touched - Fraction(members, size)
-        crossing = 2 * least * size * problem.num_chunks
-        if alone:
-            # What others contribute to each chunk enters once at least, and what it does leaves;
-            # of groups that lie inside nothing does.
-            crossing = Fraction(int((here < size)[here > 0].sum()) * size * problem.num_chunks)
-    return _through(network, ports, (crossing, 0), name, fluid=fluid)
+        # What others contribute to each chunk enters once at least; of groups inside nothing does.
+        return int((here < size)[here > 0].sum()) * size * problem.num_chunks
+    return int((size - here)[here > 0].sum()) * problem.num_chunks
+
+
+def _entries(network: _Network, inside: BoolArray) -> Fraction:
+    """A set's portion of the times that all sums enter some part of a partition.
+
+    Each chunk enters parts at least twice for all but one of those that its group touches, as
+    contributions and as the sum. Each group has as many chunks as ranks.
+    """
+    problem, size = network.problem, network.problem.group_size
+    here = _touched(network, inside)
+    least = int((here > 0).sum()) - Fraction(int(here.sum()), size)
+    return 2 * least * size * problem.num_chunks
 
 
 def _through(

@@ -20,7 +20,7 @@ from teccl.orbit.fabric import Fabric
 from teccl.orbit.problem import FabricProblem
 from teccl.orbit.schedule import OrbitSchedule
 from teccl.schedule import BoundSummary
-from teccl.units import PICOSECONDS, picoseconds
+from teccl.units import MAX_SECONDS, PICOSECONDS, format_bandwidth, format_size, picoseconds
 
 # An added send: the image of a chunk orbit's first chunk under an element, on one link.
 ADDED_DTYPE = np.dtype(
@@ -71,6 +71,7 @@ class PatchedSchedule:
         order, problem = self.base.fabric.group.order, self.base.problem
         if problem.groups is not None:
             raise ScheduleError("groups of ranks are not patched around damage; plan them anew")
+        check_lengths(problem, self.damage)
         whole = 2**31 - 1
         _check("removed", self.removed, REMOVED_DTYPE, {"transfer": whole, "element": order})
         limits = {"chunk": problem.num_chunk_orbits, "element": order, "transfer": whole}
@@ -178,6 +179,23 @@ class PatchedSchedule:
         from teccl.orbit.files import save_orbit
 
         save_orbit(self, Path(path))
+
+
+def check_lengths(problem: FabricProblem, damage: Damage) -> None:
+    """Refuse links that are so slow that times on them are no numbers of 64 bits.
+
+    Raises
+    ------
+    ScheduleError
+        If there is such a link.
+    """
+    count = problem.fabric.num_nodes * problem.num_chunk_orbits
+    for link, rate in damage.rates.items():
+        if rate is not None and problem.chunk_bytes / rate * count > MAX_SECONDS:
+            raise ScheduleError(
+                f"chunks of {format_size(problem.chunk_bytes)} take too long on damaged link "
+                f"{link} with {format_bandwidth(rate)}; give a smaller size, or take it down"
+            )
 
 
 def lengths(problem: FabricProblem, damage: Damage, links: IntArray) -> tuple[IntArray, IntArray]:

@@ -1,4 +1,4 @@
-"""Fabrics by name: tori and fabric files at once, all other presets and files by folding them."""
+"""Fabrics by name: tori, rails and fabric files at once, all others by folding what is listed."""
 
 from fractions import Fraction
 from pathlib import Path
@@ -7,6 +7,7 @@ from teccl.orbit.fabric import Fabric, LinkOrbit, NodeOrbit
 from teccl.orbit.fabric_files import load_fabric
 from teccl.orbit.finding import find_fabric
 from teccl.orbit.folding import fold
+from teccl.orbit.rails import rail_tree
 from teccl.orbit.recognition import PERIODIC, is_fabric_file
 from teccl.topology import Topology
 from teccl.topology.presets import OVERHEAD, read_spec
@@ -17,6 +18,7 @@ from teccl.topology.presets._wiring import (
     read_dims,
     read_latency,
 )
+from teccl.topology.presets.tiers import RAIL_TREE
 from teccl.topology.topology_files import is_file_name
 from teccl.units import Quantity
 
@@ -39,7 +41,11 @@ def parse_fabric(text: str | Path | Topology) -> Fabric:
     if isinstance(text, str) and not is_file_name(text):
         name, parameters = read_spec(text)
         if name in PERIODIC:
-            return _torus(name, **parameters)
+            overhead = parameters.pop(OVERHEAD, 0)
+            cost = read_latency(name, OVERHEAD, overhead) if overhead else Fraction(0)
+            if name == RAIL_TREE:
+                return rail_tree(**parameters, overhead=cost)
+            return _torus(name, **parameters, overhead=cost)
     if not isinstance(text, Topology) and is_fabric_file(text):
         return load_fabric(text)
     topology = Topology.parse(text)
@@ -57,7 +63,7 @@ def _torus(
     gpus: int = 8,
     bandwidth: Quantity = _BANDWIDTH,
     alpha: Quantity = _ALPHA,
-    overhead: Quantity = 0,
+    overhead: Fraction = Fraction(0),
 ) -> Fabric:
     """GPUs on a grid whose axes close, or on one circle; one link orbit for each way along an axis.
 
@@ -67,7 +73,6 @@ def _torus(
         check_count(name, "gpus", gpus, low=2)
     sizes = read_dims(name, dims) if name == "torus" else (gpus,)
     rate, latency = read_bandwidth(name, bandwidth), read_alpha(name, alpha)
-    cost = read_latency(name, OVERHEAD, overhead) if overhead else Fraction(0)
     links = tuple(
         LinkOrbit(
             src=0,
@@ -75,7 +80,7 @@ def _torus(
             offset=tuple(step % size if i == axis else 0 for i in range(len(sizes))),
             bandwidth=rate,
             alpha=latency,
-            overhead=cost,
+            overhead=overhead,
         )
         for axis, size in enumerate(sizes)
         for step in ((1, -1) if size > 2 else (1,) if size == 2 else ())

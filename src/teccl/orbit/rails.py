@@ -1,21 +1,19 @@
-"""Rail-optimised clusters with three tiers of switches as fabrics: leaves, spines and cores.
+"""The preset `rail-tree` as a fabric: a few orbits of nodes and links at any size.
 
-The GPUs of a chassis are joined by an NVSwitch. GPUs with the same place in their chassis are a
-rail. A rail has a leaf in every unit, spines that join the leaves of a pod, and cores that join the
-spines of all pods. A leaf has a link down to each chassis of its unit and so many fewer up as
-`oversubscription` says; a spine has one up for each one down.
+With oversubscribed leaves a leaf has fewer links up than chassis, so that the group is smaller by
+that factor and chassis with GPUs of different orbits alternate.
 """
 
-import math
 from fractions import Fraction
 
-from teccl.errors import TopologyError
+import numpy as np
+
 from teccl.orbit.fabric import Fabric, LinkOrbit, NodeOrbit
 from teccl.topology import NodeKind
-from teccl.topology.presets._wiring import check_count, read_alpha, read_bandwidth
+from teccl.topology.presets._wiring import read_alpha, read_bandwidth
+from teccl.topology.presets.clusters import NIC_ALPHA, NVSWITCH_ALPHA, SPINE_ALPHA
+from teccl.topology.presets.tiers import RAIL_TREE, links_up
 from teccl.units import Quantity
-
-NAME = "rail-tree"
 
 
 def rail_tree(
@@ -26,18 +24,11 @@ def rail_tree(
     gpus: int = 8,
     oversubscription: int = 1,
     nvlink: Quantity = "450GB/s",
-    nvlink_alpha: Quantity = "0.35us",
     network: Quantity = "50GB/s",
-    network_alpha: Quantity = "1.3us",
+    alpha: Quantity | None = None,
+    overhead: Fraction = Fraction(0),
 ) -> Fabric:
-    """Build the fabric; ranks are numbered by pod, unit, chassis and place.
-
-    Parameters
-    ----------
-    pods, units, chassis, gpus
-        Pods, units of a pod, chassis of a unit and GPUs of a chassis.
-    oversubscription
-        Links down from a leaf for each one up; divides `chassis`.
+    """Build the fabric; the parameters are those of the preset.
 
     Raises
     ------
@@ -49,37 +40,48 @@ def rail_tree(
     >>> rail_tree(pods=8, units=16, chassis=32)
     Fabric('rail-tree', Z8xZ16xZ32xZ8, 32768 gpus, 11264 switches, 262144 links)
     """
-    counts = {"pods": pods, "units": units, "chassis": chassis, "gpus": gpus}
-    for key, value in {**counts, "oversubscription": oversubscription}.items():
-        check_count(NAME, key, value, low=1)
-    if chassis % oversubscription:
-        raise TopologyError(
-            f"preset {NAME}: oversubscription={oversubscription} does not divide "
-            f"chassis={chassis}; give a divisor"
-        )
-    group = (pods, units, chassis // oversubscription, gpus)
-    if math.prod(counts.values()) < 2:
-        raise TopologyError(f"preset {NAME}: a single gpu; give more")
-    rates = [
-        (read_bandwidth(NAME, nvlink), read_alpha(NAME, nvlink_alpha)),
-        (read_bandwidth(NAME, network), read_alpha(NAME, network_alpha)),
-    ]
+    group = (pods, units, links_up(pods, units, chassis, gpus, oversubscription), gpus)
+    rate, slower = read_bandwidth(RAIL_TREE, nvlink), read_bandwidth(RAIL_TREE, network)
+    latency = None if alpha is None else read_alpha(RAIL_TREE, alpha)
     nodes, links = _nodes(group, oversubscription), []
     places = {node.name: i for i, node in enumerate(nodes)}
     leaf, spine, core = (places[node.name] for node in nodes[-3:])
 
-    def wire(a: int, b: int, rate: tuple[Fraction, Fraction]) -> None:
+    def wire(a: int, b: int, bandwidth: Fraction, usual: Fraction) -> None:
         for src, dst in ((a, b), (b, a)):
             links.append(
-                LinkOrbit(src=src, dst=dst, offset=(0,) * 4, bandwidth=rate[0], alpha=rate[1])
+                LinkOrbit(
+                    src=src,
+                    dst=dst,
+                    offset=(0,) * 4,
+                    bandwidth=bandwidth,
+                    alpha=usual if latency is None else latency,
+                    overhead=overhead,
+                )
             )
 
     for copy in range(oversubscription):
-        wire(copy, oversubscription + copy, rates[0])
-        wire(copy, leaf, rates[1])
-    wire(leaf, spine, rates[1])
-    wire(spine, core, rates[1])
-    return Fabric(name=NAME, moduli=group, nodes=tuple(nodes), links=tuple(links))
+        wire(copy, oversubscription + copy, rate, NVSWITCH_ALPHA)
+        wire(copy, leaf, slower, NIC_ALPHA)
+    wire(leaf, spine, slower, SPINE_ALPHA)
+    wire(spine, core, slower, SPINE_ALPHA)
+    return Fabric(
+        name=RAIL_TREE,
+        moduli=group,
+        nodes=tuple(nodes),
+        links=tuple(links),
+        ranks=_ranks(group, oversubscription),
+    )
+
+
+def _ranks(group: tuple[int, int, int, int], copies: int) -> tuple[int, ...]:
+    """Ranks by pod, unit, chassis and place; a fabric has the orbits of GPUs last."""
+    if copies == 1:
+        return ()
+    pods, units, chassis, gpus = group
+    ranks = np.arange(pods * units * chassis * copies * gpus)
+    by_orbit = ranks.reshape(-1, copies, gpus).swapaxes(1, 2)
+    return tuple(by_orbit.ravel().tolist())
 
 
 def _nodes(group: tuple[int, int, int, int], copies: int) -> list[NodeOrbit]:
@@ -89,9 +91,11 @@ def _nodes(group: tuple[int, int, int, int], copies: int) -> list[NodeOrbit]:
     names = [f"p{{0}}/u{{1}}/c{place}" for place in places]
     switch = NodeKind.SWITCH
     return [
-        *(NodeOrbit(name=f"{name}/gpu{{3}}", moduli=group) for name in names),
+        *(NodeOrbit(name=f"{name}/gpu{{3}}", moduli=group, group=name) for name in names),
         *(
-            NodeOrbit(name=f"{name}/nvswitch", kind=switch, moduli=(pods, units, chassis, 1))
+            NodeOrbit(
+                name=f"{name}/nvswitch", kind=switch, moduli=(pods, units, chassis, 1), group=name
+            )
             for name in names
         ),
         NodeOrbit(name="p{0}/u{1}/leaf{3}", kind=switch, moduli=(pods, units, 1, gpus)),

@@ -1,19 +1,24 @@
 """What is planned as orbits, told without loading what plans it: files, and sizes of presets."""
 
+import inspect
 import re
 from math import prod
 from pathlib import Path
 
 from teccl import _files as files
 from teccl.topology import Topology
-from teccl.topology.presets import read_spec
+from teccl.topology.presets import PRESETS, read_spec
 from teccl.topology.presets._wiring import read_dims
 from teccl.topology.topology_files import is_file_name
 
 ORBIT_FORMAT = "teccl-orbit"
 FABRIC_FORMAT = "teccl-fabric"
-# Presets that are built as fabrics, with what gives their size and its default.
-PERIODIC = {"torus": ("dims", "4x4"), "ring": ("gpus", 8)}
+# Presets that are built as fabrics, with what gives the number of their GPUs.
+PERIODIC = {
+    "torus": ("dims",),
+    "ring": ("gpus",),
+    "rail-tree": ("pods", "units", "chassis", "gpus"),
+}
 
 
 def is_orbit_file(path: str | Path) -> bool:
@@ -35,7 +40,7 @@ def _is_of(path: str | Path, name: str) -> bool:
 
 
 def count_gpus(text: str) -> int:
-    """Number of GPUs of a preset or file; tori need not be built for it.
+    """Number of GPUs of a preset or file; what is built as a fabric need not be listed for it.
 
     Raises
     ------
@@ -45,7 +50,7 @@ def count_gpus(text: str) -> int:
     if not is_file_name(text):
         name, parameters = read_spec(text)
         if name in PERIODIC:
-            key, default = PERIODIC[name]
-            size = parameters.get(key, default)
-            return prod(read_dims(name, size)) if key == "dims" else int(size)
+            known = inspect.signature(PRESETS[name]).parameters
+            sizes = [parameters.get(key, known[key].default) for key in PERIODIC[name]]
+            return prod(read_dims(name, sizes[0]) if name == "torus" else sizes)
     return Topology.parse(text).num_gpus

@@ -15,7 +15,7 @@ from teccl.orbit.fabric import Fabric
 from teccl.orbit.folding import MAX_LISTED
 from teccl.orbit.groups import Groups, split_for
 from teccl.orbit.judge import verify_orbit
-from teccl.orbit.patched import PatchedSchedule
+from teccl.orbit.patched import PatchedSchedule, check_lengths
 from teccl.orbit.plan.exchange import exchanged
 from teccl.orbit.plan.growing import gathered
 from teccl.orbit.plan.reversal import backwards, mirrored
@@ -150,6 +150,7 @@ def _patched(schedule: OrbitSchedule, damage: Damage, *, cut: bool) -> PatchedSc
     """Patch a plan and bound what the damage leaves."""
     from teccl.orbit.plan.mending import mended
 
+    check_lengths(schedule.problem, damage)
     made = mended(schedule, damage, cut=cut)
     return replace(made, bound=summarise(made.problem, damage))
 

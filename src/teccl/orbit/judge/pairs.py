@@ -142,7 +142,10 @@ def _name(case: Case, pairs: _Pairs, kind: ViolationKind, found: IntArray, text:
 
 
 def _check_sums(schedule: PatchedSchedule, case: Case, base: Case, pairs: _Pairs) -> None:
-    """Sums flow along one tree, or the chunk is judged with all its sends."""
+    """Sums flow along one tree, or the chunk is judged with all its sends.
+
+    Every rank but the top sends its sum once, to one rank alone.
+    """
     top = _tops(case, base, np.unique(pairs.chunk))
     is_top = pairs.rank == top[pairs.chunk]
     count = len(pairs.chunk)
@@ -163,8 +166,18 @@ def _check_sums(schedule: PatchedSchedule, case: Case, base: Case, pairs: _Pairs
     images = distinct(pairs.chunk * order + pairs.element)
     odd = is_among(images // order, np.flatnonzero(top < 0))
     odd |= is_among(images, (pairs.chunk * order + pairs.element)[bad])
+    odd |= is_among(images, _copied_sums(case, order))
     for image in images[odd].tolist():
         _check_listed(schedule, case, base, *divmod(image, order))
+
+
+def _copied_sums(case: Case, order: int) -> IntArray:
+    """Chunks and elements of added sums that come to several ranks, copied by a switch."""
+    ends = np.flatnonzero(case.is_reduce & case.to_gpu)
+    _, place, count = np.unique(case.transfer[ends], return_inverse=True, return_counts=True)
+    ends = ends[count[place.reshape(-1)] > 1]
+    assert case.element is not None
+    return case.chunk[ends] * order + case.element[ends]
 
 
 def _tops(case: Case, base: Case, chunks: IntArray) -> IntArray:

@@ -7,7 +7,7 @@ links that added sends use; the page on orbits has the proof.
 
 import numpy as np
 
-from teccl._arrays import BoolArray, IntArray, expand, ints, is_among
+from teccl._arrays import BoolArray, IntArray, distinct, expand, ints, is_among
 from teccl.orbit.judge.case import Case, show, to_ps
 from teccl.orbit.judge.pairs import check_pairs
 from teccl.orbit.judge.rules import check_switches, check_transfers
@@ -91,28 +91,35 @@ def _check_damage(schedule: PatchedSchedule, case: Case, base: Case) -> None:
 def _check_links(schedule: PatchedSchedule, case: Case, base: Case) -> None:
     """Added sends hold links while no image that stays does, and no other added send."""
     by = np.lexsort((base.start, base.orbit))
-    top = int(max(base.finish, case.finish)) + 1
-    begin = base.orbit[by] * top + base.start[by]
-    end = begin + base.held[by]
-    low = np.searchsorted(end, case.orbit * top + case.start, side="right")
-    high = np.searchsorted(begin, case.orbit * top + case.start + case.held, side="left")
+    begin, end, start, until = _numbered(
+        base.start[by], base.start[by] + base.held[by], case.start, case.start + case.held
+    )
+    top = 1 + max(int(each.max(initial=0)) for each in (end, until))
+    low = np.searchsorted(base.orbit[by] * top + end, case.orbit * top + start, side="right")
+    high = np.searchsorted(base.orbit[by] * top + begin, case.orbit * top + until, side="left")
     count = np.maximum(high - low, 0)
     added, rows = np.repeat(np.arange(len(case)), count), by[expand(low, count)]
     element = _onto(schedule, base.link[rows], case.link[added])
     clash = ~_is_removed(schedule, schedule.base.sends["transfer"][rows], element)
-    until = dict(
+    ends = dict(
         zip(added[clash].tolist(), (base.start + base.held)[rows[clash]].tolist(), strict=True)
     )
     case.add_each(
         ViolationKind.OVERLAP,
-        ints(sorted(until)),
-        lambda row: f"begins while an image that stays holds the link until {show(until[row])}",
+        ints(sorted(ends)),
+        lambda row: f"begins while an image that stays holds the link until {show(ends[row])}",
     )
     order = np.lexsort((case.start, case.link))
     a, b = order[:-1], order[1:]
     both = (case.link[a] == case.link[b]) & (case.start[b] < case.start[a] + case.held[a])
     text = "begins while another added send holds the link"
     case.add_each(ViolationKind.OVERLAP, b[both], lambda _: text)
+
+
+def _numbered(*moments: IntArray) -> list[IntArray]:
+    """Moments by their order, equal ones alike: small numbers, however late a file's are."""
+    known = distinct(np.concatenate(moments))
+    return [np.searchsorted(known, each) for each in moments]
 
 
 def _check_claims(schedule: PatchedSchedule, case: Case, base: Case) -> None:

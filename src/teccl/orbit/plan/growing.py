@@ -47,10 +47,24 @@ def _once(
 ) -> Iterator[tuple[IntArray, list[BoolArray]]]:
     """Yield blocks that are what cheaper ways join, if there are such, and no spare ranks."""
     blocks = ways.block.copy()
-    for way in np.flatnonzero(~ways.is_straight & ((ways.steps >= 0).sum(axis=1) == 2)).tolist():
-        blocks[way] = parts(ways, way, ways.holds < ways.holds[way])
+    for way in np.flatnonzero(~ways.is_straight).tolist():
+        blocks[way] = _joined(blocks[way], parts(ways, way, ways.holds < ways.holds[way]))
     if not np.array_equal(blocks, ways.block):
         yield blocks, [np.zeros((len(owner), problem.fabric.num_gpus), dtype=bool)]
+
+
+def _joined(some: IntArray, others: IntArray) -> IntArray:
+    """Number of the part of each rank that two partitions join, one of which may leave out some."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    there = np.flatnonzero(some >= 0)
+    shape = (int(some.max()) + 1, int(others.max()) + 1)
+    size = sum(shape)
+    edges = (some[there], shape[0] + others[there])
+    graph = coo_array((np.ones(len(there)), edges), shape=(size, size))
+    labels = connected_components(graph, directed=False)[1].astype(np.int64)
+    return np.where(some < 0, -1, labels[some])
 
 
 def _inside(problem: FabricProblem, ways: Ways, owner: IntArray) -> Ways:

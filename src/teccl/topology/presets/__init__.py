@@ -14,7 +14,7 @@ from teccl._files import shown
 from teccl._suggest import did_you_mean
 from teccl.errors import TopologyError
 from teccl.topology.graph import Topology
-from teccl.topology.presets import generic, paper, recent, vendor
+from teccl.topology.presets import generic, paper, recent, tiers, vendor
 from teccl.topology.presets._wiring import read_latency
 
 __all__ = ["PRESETS", "PresetInfo", "build_preset", "list_presets", "read_spec"]
@@ -57,6 +57,7 @@ PRESETS: dict[str, Builder] = {
     "dragonfly": generic.dragonfly,
     "twisted-torus": recent.twisted_torus,
     "two-tier": recent.two_tier,
+    "rail-tree": tiers.rail_tree,
 }
 
 # What every preset takes: time for which a transfer holds a link beside its bytes.
