@@ -121,7 +121,7 @@ def serves(network: Network) -> bool:
     wanted = np.array([len(goals) for goals in classes.goals])[classes.goal]
     if not network.fluid or network.problem.switch is SwitchMode.HYPER_EDGE:
         return False
-    return bool(network.rate) and bool((classes.reduce & (wanted > 1)).any())
+    return bool(network.rate) and bool(classes.reduce.any())
 
 
 class Ways:

@@ -341,6 +341,7 @@ def _stage_problem(
     explicit = replace(
         tenant,
         collective=Collective.EXPLICIT,
+        root=None,
         chunks=chunks,
         size=problem.chunk_bytes,
         ranks=None,
@@ -355,7 +356,7 @@ def _whole_exchange(problem: Problem, items: list[Item]) -> tuple[Problem, list[
     ranks = tenant.members(problem.topology.num_gpus)
     member = {int(problem.topology.gpus[rank]): place for place, rank in enumerate(ranks)}
     number = {(i.sources, i.destinations, i.piece): place for place, i in enumerate(items)}
-    whole = replace(tenant, collective=Collective.ALLTOALL, size=tenant.size * len(ranks))
+    whole = replace(tenant, collective=Collective.ALLTOALL, size=tenant.size * len(ranks), root=None)
     count, demand = len(problem.chunks), Demand(tenants=(whole,))
     # Other stages have fewer items than the table would have chunks, of which it would be full.
     if len(items) != count * len(ranks) * (len(ranks) - 1):
