@@ -90,15 +90,16 @@ class Forests:
         if forest is None:
             return
         hops = mean_hops(search.request.problem(1), forest)
-        if forest.is_optimal and hops == 1:
-            # Nobody who follows can gain more than the ends, so that nothing need be kept for them.
-            search.budget.keep(None)
         count, is_short = _pieces(search, forest, hops)
         if not count or is_short is not self._is_promising:
             return
-        for number in dict.fromkeys((_probe(search, forest, hops, count), count)):
-            search.budget.spend(_work(search, forest, hops, number))
-            problem = search.request.problem(number)
+        for few in dict.fromkeys((_probe(search, forest, hops, count), count)):
+            if few == count and forest.is_optimal:
+                # Nobody who follows can gain more than the ends, so that nothing is kept for them.
+                search.budget.keep(None)
+                few, _ = _pieces(search, forest, hops)
+            search.budget.spend(_work(search, forest, hops, few))
+            problem = search.request.problem(few)
             instance, plan = forest_plan(problem, forest)
             if not search.incumbents or plan.finish < search.incumbents.fastest:
                 search.offer_plan(instance, plan, note=_described(search, forest))
@@ -139,9 +140,7 @@ def _pieces(search: Search, forest: "Forest", hops: float) -> tuple[int, bool]:
 
 
 def _probe(search: Search, forest: "Forest", hops: float, count: int) -> int:
-    """Return the pieces that tell whether an order keeps links busy; all in rounds, which do."""
-    if hops == 1:
-        return count
+    """Return the pieces that tell whether an order keeps links busy."""
     few = range(forest.pieces, count + 1, forest.pieces)
     work = partial(_work, search, forest, hops)
     return few[max(1, bisect_right(few, search.budget.polish, key=work)) - 1]
