@@ -93,13 +93,9 @@ class Forests:
         count, is_short = _pieces(search, forest, hops)
         if not count or is_short is not self._is_promising:
             return
-        for few in dict.fromkeys((_probe(search, forest, hops, count), count)):
-            if few == count and forest.is_optimal:
-                # Nobody who follows can gain more than the ends, so that nothing is kept for them.
-                search.budget.keep(None)
-                few, _ = _pieces(search, forest, hops)
-            search.budget.spend(_work(search, forest, hops, few))
-            problem = search.request.problem(few)
+        for number in self._numbers(search, forest, hops, count):
+            search.budget.spend(_work(search, forest, hops, number))
+            problem = search.request.problem(number)
             instance, plan = forest_plan(problem, forest)
             if not search.incumbents or plan.finish < search.incumbents.fastest:
                 search.offer_plan(instance, plan, note=_described(search, forest))
@@ -107,6 +103,19 @@ class Forests:
             # What an order wastes beyond the ends it wastes with more pieces, too.
             if plan.finish > (1 + 1 / GAP_PART) * sum(ForestTimes.of(problem, forest)):
                 return
+
+    def _numbers(self, search: Search, forest: "Forest", hops: float, count: int) -> Iterator[int]:
+        """Yield a few pieces, which tell whether an order keeps links busy, and then all."""
+        few = range(forest.pieces, count + 1, forest.pieces)
+        work = partial(_work, search, forest, hops)
+        probe = few[max(1, bisect_right(few, search.budget.polish, key=work)) - 1]
+        if probe < count:
+            yield probe
+        if forest.is_optimal:
+            # Nobody who follows can gain more than the ends, so that nothing is kept for them.
+            search.budget.keep(None)
+            count, _ = _pieces(search, forest, hops)
+        yield count
 
 
 def _pieces(search: Search, forest: "Forest", hops: float) -> tuple[int, bool]:
@@ -137,13 +146,6 @@ def _pieces(search: Search, forest: "Forest", hops: float) -> tuple[int, bool]:
     fixed = (most * fastest - slowest) / (most - 1) if most > 1 else 0.0
     periods = math.ceil((slowest - fixed) / max(1.0, enough - fixed))
     return period * min(most, max(1, periods)), True
-
-
-def _probe(search: Search, forest: "Forest", hops: float, count: int) -> int:
-    """Return the pieces that tell whether an order keeps links busy."""
-    few = range(forest.pieces, count + 1, forest.pieces)
-    work = partial(_work, search, forest, hops)
-    return few[max(1, bisect_right(few, search.budget.polish, key=work)) - 1]
 
 
 def _may_be_short(search: Search) -> bool:
