@@ -202,10 +202,9 @@ def _stage_outlook(
 
 def usual(problem: Problem) -> Scheme:
     """Return the scheme that others must be better than: owners of all pieces."""
-    tenant, count = problem.demand.tenants[0], problem.num_gpus
-    if tenant.collective is Collective.REDUCE:
-        return owned_for(len(tenant.members(count)), _root(problem))
-    return owned(count)
+    if problem.demand.tenants[0].collective is Collective.REDUCE:
+        return owned_for(problem.num_gpus, _root(problem))
+    return owned(problem.num_gpus)
 
 
 def _root(problem: Problem) -> int:
