@@ -385,8 +385,8 @@ def random_sum(seed: int, gpus: int = 3) -> Problem:
     return fluid_problem(rng, gpus, demand)
 
 
-def random_leaves(seed: int) -> Problem:
-    """An AllReduce of two groups of two GPUs each, near to each other and far from the others.
+def random_leaves(seed: int, name: str = "allreduce") -> Problem:
+    """Sums of two groups of two GPUs each, near to each other and far from the others.
 
     Groups lie around a switch, or their GPUs are joined directly; in every mode and with options.
     """
@@ -413,7 +413,7 @@ def random_leaves(seed: int) -> Problem:
     if rng.random() < 0.3:
         wires[rng.randrange(len(wires))].slow = 4
     topology = _build([*(Node(name=f"g{i}") for i in range(4)), *switches], wires, rng)
-    tenant = _tenant(rng, "allreduce", list(range(4)), 1)
+    tenant = _tenant(rng, name, list(range(4)), 1)
     demand = Demand(tenants=(_with_ready(rng, tenant, list(range(4))),))
     problem = _in_some_mode(rng, topology, demand, 1)
     return with_profiles(problem, rng) if rng.random() < 0.2 else problem

@@ -210,9 +210,9 @@ def test_bounds_hold_against_free_partial_sums_on_a_sample():
     check_fluid({seed: random_sum(seed) for seed in range(4)})
 
 
-def leaves_excess(seed: int) -> float | None:
-    """By how much joint coverage exceeds the horizon that an AllReduce of two groups just needs."""
-    problem = random_leaves(seed)
+def leaves_excess(seed: int, name: str = "allreduce") -> float | None:
+    """By how much joint coverage exceeds the horizon that sums of two groups just need."""
+    problem = random_leaves(seed, name)
     soonest = next(b.value for b in all_bounds(problem) if b.kind == "pair")
     horizon = -(-soonest // UNIT_PS) + random.Random(seed).choice([1, 1, 2, 2, 3])
     factor = most_by(problem, UNIT, horizon)
@@ -228,6 +228,23 @@ def test_joint_coverage_holds_among_two_groups_on_a_sample(seed):
     excess = leaves_excess(seed)
     assert excess is not None
     assert excess <= 0
+
+
+@pytest.mark.parametrize(("name", "seed"), [("reduce", 3), ("reducescatter", 5)])
+def test_joint_coverage_holds_for_single_destinations_on_a_sample(name, seed):
+    """What enters a set of nodes is not bounded too high where each sum is wanted by one GPU."""
+    excess = leaves_excess(seed, name)
+    assert excess is not None
+    assert excess <= 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["reduce", "reducescatter"])
+@pytest.mark.parametrize("number", range(4))
+def test_joint_coverage_holds_for_single_destinations(name, number):
+    """What enters a set of nodes is not bounded too high where each sum is wanted by one GPU."""
+    excess = {seed: leaves_excess(seed, name) for seed in batch(number)}
+    assert {seed: value for seed, value in excess.items() if value is not None and value > 0} == {}
 
 
 @pytest.mark.slow

@@ -116,12 +116,10 @@ def joint_bounds(network: Network, cuts: Iterable[Cut]) -> list[Bound]:
 
 
 def serves(network: Network) -> bool:
-    """Whether several want a sum; the ports of hyper-edges are held before data is there."""
-    classes = network.classes
-    wanted = np.array([len(goals) for goals in classes.goals])[classes.goal]
+    """Whether anybody wants a sum; the ports of hyper-edges are held before data is there."""
     if not network.fluid or network.problem.switch is SwitchMode.HYPER_EDGE:
         return False
-    return bool(network.rate) and bool((classes.reduce & (wanted > 1)).any())
+    return bool(network.rate) and bool(network.classes.reduce.any())
 
 
 class Ways:

@@ -2,10 +2,12 @@
 
 A piece goes from its root to one GPU of every other cluster, which is a pod, then of every leaf of
 that pod, then to all of a leaf; sums come the same way back. Relays take turns, so that no GPU
-sends more than others. Where one root has all pieces, each of them first goes to another GPU.
+sends more than others. Where one root has all pieces, each of them first goes to another GPU, and
+relays are those that have passed on the least.
 Trees are as shallow as can be, which counts where latencies do.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import chain, product
 from operator import itemgetter
@@ -136,9 +138,10 @@ def _laid(
 def _edges(problem: Problem, kind: Kind, *, hands_over: bool) -> tuple[IntArray, list[Edge]]:
     """Return the edges of all trees, away from their roots, and which tree each belongs to.
 
-    A root that hands over sends each of its pieces to one GPU, by turns, which goes on.
+    A root that hands over sends each of its pieces to one GPU, which goes on.
     """
     labels = _nested(problem.topology)
+    relays = _Relays(labels, balances=hands_over)
     turns: dict[int, int] = {}
     count: list[int] = []
     edges: list[Edge] = []
@@ -147,29 +150,61 @@ def _edges(problem: Problem, kind: Kind, *, hands_over: bool) -> tuple[IntArray,
         turn = turns[root] = turns.get(root, -1) + 1
         before, head = len(edges), root
         if hands_over and others:
-            head = others[turn % len(others)]
+            head = relays.take(root, others, turn)
             edges.append((root, head))
             others.remove(head)
-        _spread(head, others, labels, turn, edges)
+        _spread(head, others, relays, turn, edges)
         count.append(len(edges) - before)
     return np.repeat(np.arange(len(count)), count), edges
 
 
+class _Relays:
+    """Chooses who passes pieces on: by turns, or whose clusters the fewest pieces have left."""
+
+    def __init__(self, labels: Sequence[list[int]], *, balances: bool) -> None:
+        self.labels = labels
+        self._balances = balances
+        self._left = [Counter[int]() for _ in (*labels, None)]
+
+    def take(self, head: int, group: Sequence[int], place: int) -> int:
+        """Return who gets a piece for a group, which comes from a GPU outside of it."""
+        turn = place % len(group)
+        if not self._balances:
+            return group[turn]
+        relay = min((*group[turn:], *group[:turn]), key=self._load)
+        self.leave(head, [relay])
+        return relay
+
+    def leave(self, head: int, nodes: Sequence[int]) -> None:
+        """Note that a GPU sends a piece to others."""
+        for node in nodes if self._balances else ():
+            self._left[-1][head] += 1
+            for label, left in zip(self.labels[::-1], self._left, strict=False):
+                left[label[head]] += label[node] != label[head]
+
+    def _load(self, node: int) -> tuple[int, ...]:
+        """Pieces that have left a GPU's clusters, the finest first, and the GPU itself."""
+        numbers = (*(label[node] for label in self.labels[::-1]), node)
+        return tuple(left[number] for left, number in zip(self._left, numbers, strict=True))
+
+
 def _spread(
-    head: int, others: list[int], labels: Sequence[list[int]], turn: int, edges: list[Edge]
+    head: int, others: list[int], relays: _Relays, turn: int, edges: list[Edge], *, level: int = 0
 ) -> None:
     """Add edges from a GPU to one of each other cluster, and on from there to all of its GPUs."""
-    if not labels:
+    if level == len(relays.labels):
         edges += [(head, node) for node in others]
+        relays.leave(head, others)
         return
+    label = relays.labels[level]
     groups: dict[int, list[int]] = {}
     for node in others:
-        groups.setdefault(labels[0][node], []).append(node)
-    mine = groups.pop(labels[0][head], [])
+        groups.setdefault(label[node], []).append(node)
+    mine = groups.pop(label[head], [])
     # GPUs at the same place of their clusters pass on to each other, and take turns in that.
     place = turn + sum(node < head for node in mine)
     for group in groups.values():
-        relay = group[place % len(group)]
+        relay = relays.take(head, group, place)
         edges.append((head, relay))
-        _spread(relay, [n for n in group if n != relay], labels[1:], turn, edges)
-    _spread(head, mine, labels[1:], turn, edges)
+        _spread(relay, [n for n in group if n != relay], relays, turn, edges, level=level + 1)
+    _spread(head, mine, relays, turn, edges, level=level + 1)

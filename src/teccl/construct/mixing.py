@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from teccl.construct.params import PART
-from teccl.construct.staged import HELPS, Level, Scheme, everybody
+from teccl.construct.staged import HELPS, Level, Scheme
 
 
 def mixed(parts: Mapping[Scheme, Fraction]) -> Scheme:
@@ -29,11 +29,10 @@ def _shares(
 ) -> Iterator[tuple[Level, ...]]:
     """Yield so many shares of a scheme; whoever is through waits for the others."""
     missing = num_helpers - len(scheme.helpers)
-    members = len(scheme.shares[0][0].classes) - len(scheme.helpers)
-    wait = (_with_helpers(everybody(members), num_helpers),) * (stages - scheme.num_stages)
     for turn in range(count):
         levels = scheme.shares[turn % len(scheme.shares)]
-        yield tuple(_with_helpers(level, missing) for level in levels) + wait
+        waits = levels[-1:] * (stages - scheme.num_stages)
+        yield tuple(_with_helpers(level, missing) for level in levels + waits)
 
 
 def _with_helpers(level: Level, count: int) -> Level:

@@ -1,10 +1,12 @@
-"""Partial sums: the table of sums behind the sends of a staged AllReduce."""
+"""Partial sums: the table of sums behind the sends of a staged AllReduce or Reduce."""
 
 from collections import defaultdict
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from teccl.demand import Collective
 from teccl.problem import Problem
 from teccl.schedule import Schedule, send_array, sum_array
 
@@ -50,11 +52,17 @@ class _Table:
 
 
 def summed_schedule(problem: Problem, scheme: "Scheme", stages: list[list[Delivery]]) -> Schedule:
-    """Return the schedule of an AllReduce whose stages' sends are given.
+    """Return the schedule of an AllReduce or a Reduce whose stages' sends are given.
 
     All who hold a class's sum add the sums of its parts in the order of the parts, so that all
-    evaluate one tree.
+    evaluate one tree. Of a Reduce whose GPUs hold no more than one sum there is no table.
     """
+    if _sums_once(problem, scheme, stages):
+        columns = ((*each[1:], each.item.piece) for each in chain(*stages))
+        link, start, transfer, chunk = np.array(list(columns), dtype=np.int64).T
+        is_sum = np.ones(len(chunk), dtype=bool)
+        sends = send_array(chunk, link, start, transfer=transfer, reduce=is_sum)
+        return Schedule(problem=problem, sends=sends, method=scheme.name)
     topology = problem.topology
     ranks = problem.demand.tenants[0].members(topology.num_gpus)
     members = topology.gpus[[*ranks, *scheme.helpers]].tolist()
@@ -90,8 +98,28 @@ def summed_schedule(problem: Problem, scheme: "Scheme", stages: list[list[Delive
                         here.append(becomes)
             rows.append((item.piece, link, start, transfer, carries, becomes, item.is_met))
         _add_up(table, scheme, number, members, sums=sums, held=held)
-    table.results = [sums[q, m] for q in range(pieces) for m in range(len(ranks))]
+    last = [share[-1].holds for share in scheme.shares]
+    table.results = [
+        sums[q, m] for q in range(pieces) for m in range(len(ranks)) if last[q % len(last)][m]
+    ]
     return _schedule(problem, scheme, table, rows)
+
+
+def _sums_once(problem: Problem, scheme: "Scheme", stages: list[list[Delivery]]) -> bool:
+    """Whether all add up what comes to them and send it on once: everything goes straight."""
+    topology, tenant = problem.topology, problem.demand.tenants[0]
+    if tenant.collective is not Collective.REDUCE or scheme.meets:
+        return False
+    members = topology.gpus[[*tenant.members(topology.num_gpus), *scheme.helpers]].tolist()
+    position = {node: member for member, node in enumerate(members)}
+    for each in chain(*stages):
+        for node, allowed in (
+            (int(topology.link_src[each.link]), each.item.sources),
+            (int(topology.link_dst[each.link]), each.item.destinations),
+        ):
+            if not topology.is_switch[node] and position.get(node) not in allowed:
+                return False
+    return True
 
 
 def _add_up(

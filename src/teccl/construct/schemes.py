@@ -20,8 +20,10 @@ from teccl.construct.factors import (
 )
 from teccl.construct.instance import IntArray
 from teccl.construct.meetings import Meetings
+from teccl.construct.rooted import grouped_for, owned_for, straight
 from teccl.construct.shallow_trees import can_branch
 from teccl.construct.staged import Level, Scheme, everybody, has_direct_links, stage_items
+from teccl.demand import Collective
 from teccl.problem import Problem
 from teccl.topology import Topology
 from teccl.topology.clusters import partings
@@ -198,10 +200,37 @@ def _stage_outlook(
     return received, sent, latest, crossed
 
 
+def usual(problem: Problem) -> Scheme:
+    """Return the scheme that others must be better than: owners of all pieces."""
+    if problem.demand.tenants[0].collective is Collective.REDUCE:
+        return owned_for(problem.num_gpus, _root(problem))
+    return owned(problem.num_gpus)
+
+
+def _root(problem: Problem) -> int:
+    """Return the place of a Reduce's root among the members."""
+    tenant = problem.demand.tenants[0]
+    ranks = tenant.members(problem.topology.num_gpus)
+    return 0 if tenant.root is None else list(ranks).index(tenant.root)
+
+
+def _rooted(problem: Problem, members: IntArray) -> Iterator[Scheme]:
+    """Yield schemes that may suit a Reduce."""
+    count, root = len(members), _root(problem)
+    distance = all_distances(problem, _least_latencies(problem.topology))[np.ix_(members, members)]
+    yield straight(count, root)
+    yield owned_for(count, root)
+    for groups in _groupings(problem.topology, members, distance):
+        yield from grouped_for(groups, root)
+
+
 def schemes(problem: Problem) -> Iterator[Scheme]:
-    """Yield schemes that may suit an AllReduce of one tenant."""
-    topology = problem.topology
-    members = topology.gpus[list(problem.demand.tenants[0].members(topology.num_gpus))]
+    """Yield schemes that may suit an AllReduce, or a Reduce, of one tenant."""
+    topology, tenant = problem.topology, problem.demand.tenants[0]
+    members = topology.gpus[list(tenant.members(topology.num_gpus))]
+    if tenant.collective is Collective.REDUCE:
+        yield from _rooted(problem, members)
+        return
     yield one_shot(len(members))
     if problem.topology.has_profiles:
         return

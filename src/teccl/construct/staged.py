@@ -1,4 +1,4 @@
-"""Staged sums: AllReduces that form sums of larger and larger classes of GPUs, stage by stage.
+"""Staged sums: AllReduces and Reduces that form sums of larger and larger classes of GPUs.
 
 A share of the buffer has levels. At each level the members fall into classes, unions of those of
 the level before, and some members of a class hold its sum. A stage brings the sums of the parts of
@@ -58,7 +58,7 @@ class Level(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheme:
-    """How an AllReduce is staged.
+    """How an AllReduce, or a Reduce, is staged.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class Scheme:
         What people call it.
     shares
         Levels of each share of the buffer, as many for each; the last has one class, which all
-        members hold. Pieces belong to shares in turn.
+        members hold, or the root. Pieces belong to shares in turn.
     helpers
         Ranks of GPUs that contribute nothing and want nothing, but may hold sums; levels have them
         after the members.
@@ -157,12 +157,12 @@ def stage_items(scheme: Scheme, num_pieces: int, stage: int) -> list[list[Item]]
 def staged_schedule(
     problem: Problem, scheme: Scheme, goal: Goal, *, known: int = NEVER
 ) -> Schedule | None:
-    """Construct an AllReduce by a scheme; None where some stage cannot be made.
+    """Construct an AllReduce or a Reduce by a scheme; None where some stage cannot be made.
 
     Parameters
     ----------
     problem
-        An AllReduce of one tenant; every chunk is a piece.
+        One of one tenant; every chunk is a piece.
     scheme
         The stages.
     goal
@@ -174,7 +174,8 @@ def staged_schedule(
     # Without overheads more pieces are worth more than the work on the order of few (quality).
     shake = partial(shaken, goal=goal, known=known) if problem.topology.has_overheads else None
     found = None if scheme.is_apart else _along_shallow_trees(base, scheme, shake)
-    if scheme.meets:
+    is_rooted = problem.demand.tenants[0].collective is Collective.REDUCE
+    if scheme.meets or is_rooted:
         return None if found is None else summed_schedule(problem, scheme, found.deliveries)
     # Shares with one owner each are made by constructions anyway, as two halves.
     work = LISTING_UNITS * len(problem.chunks) * problem.num_gpus
@@ -341,6 +342,7 @@ def _stage_problem(
     explicit = replace(
         tenant,
         collective=Collective.EXPLICIT,
+        root=None,
         chunks=chunks,
         size=problem.chunk_bytes,
         ranks=None,
@@ -355,7 +357,8 @@ def _whole_exchange(problem: Problem, items: list[Item]) -> tuple[Problem, list[
     ranks = tenant.members(problem.topology.num_gpus)
     member = {int(problem.topology.gpus[rank]): place for place, rank in enumerate(ranks)}
     number = {(i.sources, i.destinations, i.piece): place for place, i in enumerate(items)}
-    whole = replace(tenant, collective=Collective.ALLTOALL, size=tenant.size * len(ranks))
+    size = tenant.size * len(ranks)
+    whole = replace(tenant, collective=Collective.ALLTOALL, size=size, root=None)
     count, demand = len(problem.chunks), Demand(tenants=(whole,))
     # Other stages have fewer items than the table would have chunks, of which it would be full.
     if len(items) != count * len(ranks) * (len(ranks) - 1):

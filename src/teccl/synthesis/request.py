@@ -103,7 +103,9 @@ class Request:
         return self._problems[num_chunks]
 
     def whole_problem(self, num_pieces: int) -> Problem:
-        """Return the problem of AllReduces whose buffers are cut into pieces as a whole."""
+        """Return the problem with so many pieces, AllReduces' buffers cut into them as a whole."""
+        if all(each.collective is not Collective.ALLREDUCE for each in self.demand.tenants):
+            return self.problem(num_pieces)
         return replace(self.problem(1), num_chunks=num_pieces, whole_buffer=True)
 
     def time_grid(self, problem: Problem) -> TimeGrid | None:

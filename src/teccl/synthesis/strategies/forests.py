@@ -3,6 +3,7 @@
 import math
 from bisect import bisect_right
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from teccl.construct.params import (
@@ -74,7 +75,7 @@ class Forests:
     def attempts(self, search: Search) -> Iterator[None]:
         """Offer one forest, with as many pieces as make the ends short and as there is work for."""
         from teccl.construct.forest import best_forest
-        from teccl.construct.forest_plans import forest_plan, mean_hops
+        from teccl.construct.forest_plans import ForestTimes, forest_plan, mean_hops
 
         work = self.work(search.features)
         if work > search.budget.polish or (self._is_promising and not _may_be_short(search)):
@@ -88,17 +89,33 @@ class Forests:
         forest = best_forest(search.request.problem(1), finest(search, MOST_CHUNKS))
         if forest is None:
             return
-        if forest.is_optimal:
-            # Nobody who follows can gain more than the ends, so that nothing need be kept for them.
-            search.budget.keep(None)
         hops = mean_hops(search.request.problem(1), forest)
         count, is_short = _pieces(search, forest, hops)
-        if count and is_short is self._is_promising:
-            search.budget.spend(_work(search, forest, hops, count))
-            instance, plan = forest_plan(search.request.problem(count), forest)
+        if not count or is_short is not self._is_promising:
+            return
+        for number in self._numbers(search, forest, hops, count):
+            search.budget.spend(_work(search, forest, hops, number))
+            problem = search.request.problem(number)
+            instance, plan = forest_plan(problem, forest)
             if not search.incumbents or plan.finish < search.incumbents.fastest:
                 search.offer_plan(instance, plan, note=_described(search, forest))
             yield
+            # What an order wastes beyond the ends it wastes with more pieces, too.
+            if plan.finish > (1 + 1 / GAP_PART) * sum(ForestTimes.of(problem, forest)):
+                return
+
+    def _numbers(self, search: Search, forest: "Forest", hops: float, count: int) -> Iterator[int]:
+        """Yield a few pieces, which tell whether an order keeps links busy, and then all."""
+        few = range(forest.pieces, count + 1, forest.pieces)
+        work = partial(_work, search, forest, hops)
+        probe = few[max(1, bisect_right(few, search.budget.polish, key=work)) - 1]
+        if probe < count:
+            yield probe
+        if forest.is_optimal:
+            # Nobody who follows can gain more than the ends, so that nothing is kept for them.
+            search.budget.keep(None)
+            count, _ = _pieces(search, forest, hops)
+        yield count
 
 
 def _pieces(search: Search, forest: "Forest", hops: float) -> tuple[int, bool]:

@@ -26,7 +26,8 @@ class Polish:
             if search.is_worth(_least_work(search.features, count)):
                 search.budget.spend(search.features.offer_work(count))
                 allowance = min(search.budget.polish, search.worthwhile)
-                construct_one(search, search.request.problem(count), allowance=allowance)
+                problem, most = search.request.problem(count), search.budget.left
+                construct_one(search, problem, allowance=allowance, most=most)
                 yield
 
 

@@ -1,4 +1,4 @@
-"""Staged: AllReduces that form sums in stages, one-shot and exchanges, which need few steps."""
+"""Staged: sums formed in stages, one-shot, exchanges and owners, which need few steps."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -7,9 +7,9 @@ from operator import itemgetter
 from teccl.construct.compositions import lasting_topology
 from teccl.construct.goal import Goal
 from teccl.construct.params import CHUNK_TOLERANCE, NEVER, OFFER_UNITS, PYTHON_UNITS
-from teccl.construct.schemes import Outlook, exchanged, one_shot, outlook, owned, schemes
+from teccl.construct.schemes import Outlook, exchanged, one_shot, outlook, schemes, usual
 from teccl.construct.shallow_trees import can_branch
-from teccl.construct.staged import Scheme, shallow_finish, staged_schedule
+from teccl.construct.staged import Scheme, has_direct_links, shallow_finish, staged_schedule
 from teccl.demand import Collective
 from teccl.errors import ScheduleError
 from teccl.problem import Problem
@@ -17,6 +17,8 @@ from teccl.schedule import Schedule
 from teccl.synthesis.chunks import most_chunks
 from teccl.synthesis.features import Features
 from teccl.synthesis.search import Search
+
+_STAGED = {Collective.ALLREDUCE, Collective.REDUCE}
 
 
 class Staged:
@@ -36,8 +38,11 @@ class Staged:
 
     def refusal(self, features: Features) -> str | None:
         """Stages sum up what one tenant asks for, in continuous time."""
-        if features.collectives != {Collective.ALLREDUCE} or features.has_tenants:
-            return "not one AllReduce"
+        if features.has_tenants or not features.collectives <= _STAGED:
+            return "not one AllReduce or Reduce"
+        is_rooted = features.collectives == {Collective.REDUCE}
+        if is_rooted and not _hands_over(features.request.problem(1)):
+            return "a Reduce whose sums are made on the way"
         if features.on_grid:
             return "partial sums know no epochs"
         return None
@@ -50,7 +55,7 @@ class Staged:
         """Try every scheme of this turn, the one that looks fastest first."""
         request = search.request
         problem = request.problem(request.chunks or 1)
-        halves = outlook(problem, owned(problem.num_gpus))
+        halves = outlook(problem, usual(problem))
         # Along shallow trees owners are soon made, too; they pipeline well while latency counts.
         has_owners = can_branch(problem) and 2 * halves.latency_ps > halves.expected_ps
         limit = halves.expected_ps + has_owners
@@ -178,6 +183,11 @@ def _offer(search: Search, schedule: Schedule, problem: Problem) -> int | None:
     if verify(replay.schedule) or not is_ordered:
         return None
     return search.offer_replay(replay)
+
+
+def _hands_over(problem: Problem) -> bool:
+    """Whether GPUs are behind switches alone, where a sum goes straight to whoever adds it up."""
+    return can_branch(problem) and not has_direct_links(problem.topology)
 
 
 def _is_limited(search: Search) -> bool:
