@@ -98,10 +98,13 @@ def outlook(problem: Problem, scheme: Scheme) -> Outlook:
     shares = [_share_outlook(scheme, share, distance, ready, parts) for share in numbers]
     volume, sends, latest, crossing, brought = map(np.array, zip(*shares, strict=True))
     into = crossing.mean(axis=0) * float(tenant.size) * PICOSECONDS / parts.rate
-    # Bytes enter at the rate of all links, once the nearest member's may be there.
-    per_sum = float(tenant.size) * PICOSECONDS / rate[members]
+    # Bytes enter at the rate of all links, once the nearest member's may be there; a GPU that
+    # nothing reaches can but contribute.
+    whole, speed = float(tenant.size) * PICOSECONDS, rate[members]
+    per_sum = np.divide(whole, speed, out=np.zeros_like(speed), where=speed > 0)
     nearest = (distance + np.where(np.eye(len(members)), np.inf, 0)).min(axis=0)
-    least = np.maximum(nearest + volume.min(axis=0) * per_sum, latest.min(axis=0))
+    fewest = volume.min(axis=0)
+    least = np.maximum(np.where(fewest > 0, nearest, 0) + fewest * per_sum, latest.min(axis=0))
     enters = latest.max(axis=0) + volume.mean(axis=0) * per_sum
     enters += sends.sum(axis=0) * _least_overheads(topology)[members]
     return Outlook(
@@ -219,6 +222,9 @@ def _rooted(problem: Problem, members: IntArray) -> Iterator[Scheme]:
     count, root = len(members), _root(problem)
     distance = all_distances(problem, _least_latencies(problem.topology))[np.ix_(members, members)]
     yield straight(count, root)
+    # The only other one has nobody's contributions to wait for.
+    if count <= 2:
+        return
     yield owned_for(count, root)
     for groups in _groupings(problem.topology, members, distance):
         yield from grouped_for(groups, root)
