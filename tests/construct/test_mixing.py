@@ -59,7 +59,7 @@ def test_mixtures_choose_their_own_pieces() -> None:
     request = Request(
         topology=Topology.parse("star:gpus=4"), demand=Demand.collective("allreduce", size=1000)
     )
-    strategy = Mixed()
+    strategy = Mixed(is_promising=True)
     assert strategy.refusal(Features(request)) is None
     assert strategy.refusal(Features(replace(request, chunks=4))) is not None
     assert strategy.refusal(Features(replace(request, copy=False))) is not None
