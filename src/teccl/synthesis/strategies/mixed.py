@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from teccl.construct.mixing import mixed
 from teccl.construct.params import PART
-from teccl.construct.schemes import outlook, owned, schemes
+from teccl.construct.schemes import outlook, schemes, usual
 from teccl.construct.shallow_trees import can_branch
 from teccl.construct.staged import Scheme, shallow_finish
 from teccl.synthesis.features import Features
@@ -46,7 +46,7 @@ class Mixed(Staged):
     def attempts(self, search: Search) -> Iterator[None]:
         """Try each scheme by itself, then the best beside each of the others."""
         problem = search.request.problem(1)
-        halves = outlook(problem, owned(problem.num_gpus))
+        halves = outlook(problem, usual(problem))
         if not search.incumbents or has_waits(halves) is not self._is_promising:
             return
         # The other half of the work is for more pieces of what is found.
