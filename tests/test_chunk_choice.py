@@ -6,9 +6,14 @@ import pytest
 from tests.cli.helpers import assert_refused, run
 
 import teccl
+from teccl.demand import Demand
 from teccl.report import report_page
 from teccl.report.chunk_curve import chunk_curve
 from teccl.result import Attempt
+from teccl.synthesis.chunks import ladder
+from teccl.synthesis.request import Request
+from teccl.synthesis.search import Search
+from teccl.topology import Topology
 
 PIPELINE = {"collective": "broadcast", "size": "1MB", "effort": "quick"}
 
@@ -99,3 +104,27 @@ def test_no_number_of_chunks_is_much_better_on_an_h100():
     ]
     assert result.num_chunks <= 8
     assert result.finish_time_s <= 1.01 * min(given)
+
+
+def numbers_tried(ends: list[float]) -> list[int]:
+    """Numbers of chunks on the ladder if they end at such multiples of the best schedule known."""
+    demand = Demand.collective("allreduce", size="1MB")
+    request = Request(topology=Topology.parse("ring:gpus=4"), demand=demand)
+    search = Search(request=request, started=0.0)
+    search.bound = search.prove(request.problem(1), narrow=False)
+    search.offer(teccl.solve("ring:gpus=4", demand=demand, method="ring", chunks=1).schedule)
+    known = search.incumbents.get(1)
+    assert known is not None
+    assert not search.is_within(1 / 2)
+    tried = []
+    for count, end in zip(ladder(search, lambda _: 0), ends, strict=False):
+        tried.append(count)
+        search.incumbents.by_chunks[False, count] = known
+        search.latest = round(end * known.finish_ps)
+    return tried
+
+
+def test_chunks_that_cannot_catch_up_are_left_out():
+    """Gains that are halved again and again end above what is known, or reach it."""
+    assert numbers_tried([2.0, 1.8, 1.7, 1.65, 1.6]) == [1, 2, 4]
+    assert numbers_tried([2.0, 1.4, 1.1, 0.95, 0.9]) == [1, 2, 4, 8, 16]

@@ -15,7 +15,9 @@ from teccl.construct.staged import shallow_finish, staged_schedule
 from teccl.replay import simulate
 from teccl.synthesis.features import Features
 from teccl.synthesis.request import Request
+from teccl.synthesis.search import Search
 from teccl.synthesis.strategies.mixed import Mixed
+from teccl.synthesis.strategies.staged import Staged
 from teccl.verification import verify
 
 
@@ -59,7 +61,24 @@ def test_mixtures_choose_their_own_pieces() -> None:
     request = Request(
         topology=Topology.parse("star:gpus=4"), demand=Demand.collective("allreduce", size=1000)
     )
-    strategy = Mixed()
+    strategy = Mixed(is_promising=True)
     assert strategy.refusal(Features(request)) is None
     assert strategy.refusal(Features(replace(request, chunks=4))) is not None
     assert strategy.refusal(Features(replace(request, copy=False))) is not None
+
+
+def test_mixtures_come_before_halves_where_links_wait() -> None:
+    """Nine GPUs under three leaves, 32 KB: what is mixed ends sooner than any scheme alone."""
+    request = Request(
+        topology=Topology.parse("two-tier:leaves=3,gpus=3"),
+        demand=Demand.collective("allreduce", size=32_000),
+    )
+    search = Search(request=request, started=0.0)
+    search.bound = search.prove(request.problem(1), narrow=False)
+    for _ in Staged(is_promising=True).attempts(search):
+        continue
+    alone = search.incumbents.fastest
+    assert list(Mixed(is_promising=False).attempts(search)) == []
+    assert search.incumbents.fastest == alone
+    assert list(Mixed(is_promising=True).attempts(search)) != []
+    assert search.incumbents.fastest < 0.95 * alone

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.instance import IntArray
-from teccl.construct.params import MILLION, NARROW_GAP
+from teccl.construct.params import BUDGET, MILLION, NARROW_GAP, STEPS
 from teccl.topology import Topology
 
 FloatArray = npt.NDArray[np.float64]
@@ -39,10 +39,13 @@ class LinkShares(NamedTuple):
 
 
 def best_shares(topology: Topology, members: list[int]) -> LinkShares | None:
-    """Return the shares of the highest rate for members of an AllReduce; None if none are found."""
+    """Return the shares of the highest rate for members of an AllReduce; None if none are found.
+
+    A network whose solutions break ever other conditions is given up after the work of a quick
+    effort: what is still broken then, hundreds of rounds may mend, each slower than the last.
+    """
     program = _Program(topology, members)
-    rounds = len(members) + topology.num_nodes
-    for _ in range(rounds):
+    while program.steps < STEPS * BUDGET["quick"]:
         found = program.solved()
         if found is None:
             return None
@@ -54,7 +57,10 @@ def best_shares(topology: Topology, members: list[int]) -> LinkShares | None:
 
 
 class _Program:
-    """The linear program: per member what it adds up, per link results, per link sums."""
+    """The linear program: per member what it adds up, per link results, per link sums.
+
+    `steps` counts what solving it has taken: the solver's iterations, each over all rows.
+    """
 
     def __init__(self, topology: Topology, members: list[int]) -> None:
         rates = np.array([float(topology.rate(link)) for link in topology.links])
@@ -64,6 +70,7 @@ class _Program:
         self.num_nodes, self.num_links = topology.num_nodes, len(rates)
         self.rows: list[FloatArray] = []
         self.known: set[tuple[bool, bytes]] = set()
+        self.steps = 0
         alone = [np.arange(self.num_nodes) == member for member in members]
         self.add([(is_out, ~each) for each in alone for is_out in (True, False)])
 
@@ -97,6 +104,7 @@ class _Program:
             b_eq=None if balance is None else np.zeros(balance.shape[0]),
             method="highs",
         )
+        self.steps += (1 + found.nit) * limits.shape[0]
         if found.status != 0:
             return None
         owned = np.zeros(self.num_nodes)

@@ -24,9 +24,10 @@ def ladder(
     """Yield numbers of chunks, each twice the one before, while that is worth its work.
 
     Whoever asks counts the work and offers schedules with that number before asking for the next.
-    Two numbers end it that gain less than their work is worth, or next to nothing of the gap; so
-    do gains that become smaller steadily, once one is less than is told apart: still more chunks
-    gain no more than that in all.
+    Two numbers end it that gain less than their work is worth, next to nothing of the gap, or less
+    than they would have to gain once more to end as soon as the best schedule known; so do gains
+    that become smaller steadily, once one is less than is told apart: still more chunks gain no
+    more than that in all.
 
     Parameters
     ----------
@@ -60,8 +61,11 @@ def ladder(
             if not _gains(search, fastest, found, least):
                 # The gap may be the bound's.
                 search.refine()
-            stale = 0 if _gains(search, fastest, found, least) else stale + 1
             earlier, gain = gain, fastest - found
+            # What whole chunks lose is halved with them, so that no more than this is to be gained.
+            is_behind = found - gain >= search.incumbents.fastest
+            is_useful = not is_behind and _gains(search, fastest, found, least)
+            stale = 0 if is_useful else stale + 1
             is_little = gain < tolerance * (search.target or 0)
             if is_little and 0 < earlier - gain <= 2 * gain:
                 return

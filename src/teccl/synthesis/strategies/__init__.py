@@ -22,6 +22,7 @@ __all__ = ["CONSTRUCT", "PORTFOLIO"]
 # What makes schedules from nothing, without baselines and solvers.
 CONSTRUCT: list[Strategy] = [
     Staged(is_promising=True),
+    Mixed(is_promising=True),
     Exchange(),
     Shifts(),
     Unicasts(is_promising=True),
@@ -33,12 +34,13 @@ CONSTRUCT: list[Strategy] = [
     Periods(),
     Polish(),
     Staged(is_promising=False),
-    Mixed(),
+    Mixed(is_promising=False),
     Improvement(),
 ]
 PORTFOLIO: list[Strategy] = [
     Restart(),
     Staged(is_promising=True),
+    Mixed(is_promising=True),
     Exchange(),
     Shifts(),
     Unicasts(is_promising=True),
@@ -51,7 +53,7 @@ PORTFOLIO: list[Strategy] = [
     Periods(),
     Polish(),
     Staged(is_promising=False),
-    Mixed(),
+    Mixed(is_promising=False),
     ExactOffGrid(),
     Improvement(),
     ExactOnGrid(),

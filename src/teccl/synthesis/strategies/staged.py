@@ -57,8 +57,7 @@ class Staged:
         problem = request.problem(request.chunks or 1)
         halves = outlook(problem, usual(problem))
         # Along shallow trees owners are soon made, too; they pipeline well while latency counts.
-        has_owners = can_branch(problem) and 2 * halves.latency_ps > halves.expected_ps
-        limit = halves.expected_ps + has_owners
+        limit = halves.expected_ps + (can_branch(problem) and has_waits(halves))
         # Whoever passes a sum on keeps or copies it; in one shot GPUs send nothing but their own.
         count = problem.num_gpus
         limited = [one_shot(count), exchanged(count)]
@@ -72,6 +71,11 @@ class Staged:
         turn.sort(key=lambda each: each[0].expected_ps)
         for seen, scheme in _probed(search, turn):
             yield from climb(search, scheme, seen)
+
+
+def has_waits(halves: Outlook) -> bool:
+    """Whether latency is most of what a ReduceScatter and an AllGather take, so that links wait."""
+    return 2 * halves.latency_ps > halves.expected_ps
 
 
 def _probed(search: Search, turn: list[tuple[Outlook, Scheme]]) -> Iterator[tuple[Outlook, Scheme]]:
