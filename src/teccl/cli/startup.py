@@ -87,11 +87,15 @@ def _load_numpy_alone() -> ModuleType:
     return numpy
 
 
+class _NoArray:
+    """What no array is, as long as nobody has loaded masked arrays."""
+
+
 class _Unmasked(ModuleType):
     """Stands for numpy's masked arrays, which load when more is asked than whether one is there.
 
-    numpy asks that for each set of values that it sorts, and loading them takes longer than a small
-    solve's bound.
+    numpy asks that for values that it sorts and numba for what kernels are given, and loading them
+    takes longer than a small solve's bound.
     """
 
     @staticmethod
@@ -100,6 +104,8 @@ class _Unmasked(ModuleType):
         return _MASKED in sys.modules and bool(import_module(_MASKED).is_masked(values))
 
     def __getattr__(self, name: str) -> Any:
+        if name == "MaskedArray" and _MASKED not in sys.modules:
+            return _NoArray
         return getattr(import_module(_MASKED), name)
 
 
