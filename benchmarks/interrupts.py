@@ -119,10 +119,9 @@ def interrupted(
 
 @contextmanager
 def _ignoring(wanted: bool) -> Iterator[None]:
-    """Let processes inherit that SIGINT is ignored."""
-    before = signal.getsignal(signal.SIGINT)
-    if wanted:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    """Let processes inherit that SIGINT is ignored, or not, even where this one ignores it."""
+    inherited = signal.SIG_IGN if wanted else signal.default_int_handler
+    before = signal.signal(signal.SIGINT, inherited)
     try:
         yield
     finally:

@@ -30,6 +30,8 @@ HALVES = (
         "solve torus:dims=4x4 allgather --size 1MB --chunks 1 --from orbit.json --degrade 0:1=9%",
         "solve torus:dims=4x4 alltoall --size 1MB --chunks 1 --orbit --quiet -o exchange.json",
         "solve torus:dims=4x4 alltoall --size 1MB --chunks 1 --from exchange.json --degrade 0:1=9%",
+        "solve torus:dims=4x4 allreduce --size 1MB --chunks 1 --orbit --quiet -o sums.json",
+        "solve torus:dims=4x4 allreduce --size 1MB --chunks 1 --from sums.json --degrade 0:1=9%",
     ),
     (
         "solve ring:gpus=3 allreduce --size 3KB --method ring --quiet -o ring.json",
@@ -39,6 +41,7 @@ HALVES = (
         "solve ring:gpus=3 allgather --size 3KB --quiet",
         "solve ring:gpus=3 allreduce --size 3KB --quiet",
         "solve star:gpus=3 allgather --size 3KB --quiet",
+        "solve dgx1 allgather --size 1MB --quiet",
         "solve star:gpus=3 allreduce --size 3KB --degrade 0:*=50% --quiet",
     ),
 )

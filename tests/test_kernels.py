@@ -1,12 +1,14 @@
 """Kernels that do without counts of references: what the compiler lets them do."""
 
 import importlib
+import os
 import runpy
 import sys
 
 import numba as nb
 import numpy as np
 import pytest
+from tests.kernels import are_compiled
 
 from teccl.construct.timetable import room
 
@@ -48,3 +50,11 @@ def test_stamps_tell_what_a_kernel_is_made_of(tmp_path, monkeypatch) -> None:
         module = runpy.run_path(str(tmp_path / "caller.py"))
         stamps.append(module["caller"]._cache._cache_file._source_stamp)
     assert stamps[0] == stamps[1] != stamps[2]
+
+
+@pytest.mark.skipif(
+    "PYTEST_XDIST_WORKER" not in os.environ, reason="one process compiles as it goes"
+)
+def test_what_is_compiled_before_the_tests_is_all() -> None:
+    """A module of kernels that no command there calls would be compiled again in every run."""
+    assert are_compiled()

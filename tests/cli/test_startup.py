@@ -24,7 +24,7 @@ print(code, *(name for name in {names!r} if name in sys.modules))
 HEAVY = (
     *("teccl.orbit.solving", "teccl.orbit.judge", "teccl.cli.sweep", "numpy.f2py", "numpy.testing"),
     *("scipy.linalg", "scipy.optimize", "matplotlib", "asyncio", "torch", "mpi4py", "ortools"),
-    *("numba.typed.typedlist", "numba.np.random.legacy"),
+    *("numba.typed.typedlist", "numba.np.random.legacy", "numpy.ma", "numpy.ctypeslib"),
 )
 
 
@@ -46,6 +46,19 @@ def test_graphs_alone_leave_the_rest_of_scipy_to_others() -> None:
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["2.0", "scipy.sparse.linalg._interface", "numpy.testing"]
+
+
+def test_masked_arrays_load_when_one_is_made() -> None:
+    """Until then no array is masked; from then on they are what they always were."""
+    text = (
+        "from teccl.cli.startup import load_graphs_alone; load_graphs_alone();"
+        "import sys, numpy; values = numpy.array([2, 1, 2]); kind = numpy.ma.MaskedArray;"
+        "print(numpy.unique(values), isinstance(values, kind), 'numpy.ma' in sys.modules);"
+        "masked = numpy.ma.masked_equal(values, 1); stood = numpy.ma;"
+        "print(masked.sum(), isinstance(masked, stood.MaskedArray), stood.is_masked(masked))"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["[1 2] False False", "4 True True"]
 
 
 def test_kernels_that_are_not_in_the_cache_are_compiled() -> None:

@@ -32,11 +32,30 @@ from teccl.construct.tasks import (
     tasks_of_plan,
 )
 from teccl.construct.trees import laid_plan
-from teccl.demand import Demand
+from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.problem import Problem
 from teccl.reachability import find_unreachable
 from teccl.topology import Topology
 from teccl.verification import verify
+
+
+def test_periods_are_parts_of_every_kind_of_demand() -> None:
+    """Sizes stand in a matrix, beside chunks or once for all; a period has its share of each."""
+    pairs = (ExplicitChunk((3,), (3,)), ExplicitChunk((2,), (0, 1, 2)))
+    sized = tuple(pair._replace(size=Fraction(2**20)) for pair in pairs)
+    matrix = ((Fraction(0), Fraction(0)), (Fraction(2**20), Fraction(0)))
+    tenants = (
+        Tenant(collective=Collective.EXPLICIT, size=Fraction(2**20), chunks=pairs, name="once"),
+        Tenant(collective=Collective.EXPLICIT, size=Fraction(1), chunks=sized, name="each"),
+        Tenant(collective=Collective.ALLTOALLV, matrix=matrix, ranks=(0, 2), name="matrix"),
+    )
+    network = "ring:gpus=4"
+    made = make_instance(network, Demand(tenants=tenants), num_chunks=256)
+    assert can_repeat(made.problem)
+    found = list(repeated_plans(made, target=1))
+    assert found
+    for plan in found:
+        assert not verify(realise(made, plan, method="construct"))
 
 
 def bound_of(instance: Instance) -> int:

@@ -134,7 +134,9 @@ def test_sums_for_all_without_copies_have_no_epochs() -> None:
         solve("ring:gpus=5", "allreduce", size="1MB", copy=False, grid=True)
 
 
-@pytest.mark.parametrize("collective", ["reduce", "reducescatter"])
+@pytest.mark.parametrize(
+    "collective", ["reduce", pytest.param("reducescatter", marks=pytest.mark.slow)]
+)
 def test_sums_for_one_gpu_need_no_copies(collective: str) -> None:
     """A tree of sums is as fast where nothing may be copied."""
     free, bound = (

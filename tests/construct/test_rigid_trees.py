@@ -14,6 +14,7 @@ from teccl.construct.realise import realise
 from teccl.construct.rigid_trees import may_be_rigid, rigid_tree_plans
 from teccl.demand import Demand
 from teccl.demand.demand_files import demand_from_dict
+from teccl.keywords import Transit
 from teccl.synthesis import solve
 from teccl.verification import verify
 
@@ -53,6 +54,22 @@ def test_random_problems_keep_to_their_buffers(buffer: int) -> None:
 def test_many_random_problems_keep_to_their_buffers(buffer: int) -> None:
     """No more than the limit ever waits, for copies and for sums."""
     assert check_random(range(100, 400), buffer) > 100
+
+
+def test_branches_of_unequal_rates_are_circuits_of_their_own() -> None:
+    """One circuit for all would go at the rate of the slowest, and what follows would be early."""
+    rates = {"a>s": "10GB/s", "s>b": "10GB/s", "s>c": "1GB/s", "b>d": "4GB/s"}
+    links = [
+        {"src": name[0], "dst": name[2], "bandwidth": rate, "alpha": "0"}
+        for name, rate in rates.items()
+    ]
+    nodes = [{"name": name} for name in "abcd"] + [{"name": "s", "kind": "switch"}]
+    options = {"buffer": 0, "transit": Transit.CUT_THROUGH, "num_chunks": 2}
+    instance = make_instance({"nodes": nodes, "links": links}, "broadcast", "64KB", **options)
+    plans = rigid_plans(instance)
+    assert plans
+    for plan in plans:
+        assert not verify(realise(instance, plan, method="construct"))
 
 
 def test_sums_that_all_want_are_one_piece_each() -> None:

@@ -1,5 +1,7 @@
 """Trains: chunks between two GPUs in a fixed rhythm, beside others of the same rhythm."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from tests.construct.small import make_instance, verified
@@ -14,6 +16,7 @@ from teccl.construct.trains import (
     is_staged_exchange,
     train_plans,
 )
+from teccl.demand import Collective, Demand, Tenant
 from teccl.topology import Topology
 from teccl.topology.topology_files import topology_from_dict
 
@@ -50,6 +53,19 @@ def test_trains_become_schedules(shape, chunks):
     assert [plan.finish for plan in found] == sorted((p.finish for p in found), reverse=True)
     for plan in found:
         assert verified(instance, plan).finish_ps <= plan.finish
+
+
+def test_chunks_of_a_train_wait_until_they_are_ready():
+    """Two tenants' chunks share a train; the second one's are ready late."""
+    late = (Fraction(1, 7 * 10**6), Fraction(0), Fraction(1, 10**5), Fraction(0))
+    tenants = [
+        Tenant(collective=Collective.ALLTOALL, size=Fraction(7), name=name, ready=ready)
+        for name, ready in (("soon", {}), ("late", dict(enumerate(late))))
+    ]
+    instance = make_instance(fabric(2, 2, 1, "40GB/s"), Demand(tenants=tuple(tenants)))
+    assert is_staged_exchange(instance)
+    for plan in train_plans(instance, Goal(**GOAL)):
+        assert verified(instance, plan).finish_ps >= 10**7
 
 
 def test_uplinks_half_as_fast_again_are_kept_busy():

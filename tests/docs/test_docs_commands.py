@@ -16,6 +16,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(?P<info>[^\n]*)\n(?P<body>.*?)^```", re.MULTILINE | re.DOTALL)
 # Commands that repeat what they measure many times, unless they are told otherwise or read a log.
 MEASURED = ("run", "calibrate")
+# Commands that solve many requests, and the options by which they write files for later ones.
+STUDIES = ("sweep", "compare", "whatif", "expect")
+WRITTEN = {"-o", "--output", "--save", "--plan", "--csv", "--plot"}
 # Ranks that are started at once; more take seconds, and so do those of torch.
 FEW = 4
 TITLE = re.compile(r'title="([^"]+)"')
@@ -58,6 +61,27 @@ def starts_many(arguments: list[str]) -> bool:
     return arguments[0] == "run" and Schedule.load(arguments[1]).problem.topology.num_gpus > FEW
 
 
+def options_of(text: str) -> frozenset[str]:
+    """Return what kind of command this is: its name and its options, without their values."""
+    words = shlex.split(text, comments=True)
+    return frozenset([words[1], *(word for word in words if word.startswith("-"))])
+
+
+def repeated_studies() -> set[tuple[str, str]]:
+    """Return studies by page whose options another page has shown, and that write nothing."""
+    seen, found = set(), set()
+    for page in PAGES:
+        for step in steps(page):
+            words = shlex.split(step.text, comments=True) if step.file is None else [""] * 2
+            if words[1] not in STUDIES:
+                continue
+            kind = options_of(step.text)
+            if kind in seen and not kind & WRITTEN:
+                found.add((page.name, step.text))
+            seen.add(kind)
+    return found
+
+
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One store of results for all pages, several of which study the same requests."""
@@ -74,8 +98,9 @@ def test_commands_work(
     """The commands of a page succeed one after the other in an empty folder.
 
     Slow tests search and measure as users do, others shorter, and start only few ranks: tests of
-    these commands start others.
+    these commands start others. Of studies with the same options they make one.
     """
+    repeated = set() if is_whole else repeated_studies()
     if is_whole and any(
         step.file is None and "--backend torch" in step.text for step in steps(page)
     ):
@@ -88,7 +113,7 @@ def test_commands_work(
             continue
         program, *arguments = shlex.split(step.text, comments=True)
         assert program == "teccl"
-        if not is_whole and starts_many(arguments):
+        if (page.name, step.text) in repeated or (not is_whole and starts_many(arguments)):
             continue
         if not is_whole and arguments[0] in MEASURED and not {"--repeat", "--log"} & {*arguments}:
             arguments += ["--repeat", "1", *(["--warmup", "0"] if arguments[0] == "run" else [])]

@@ -22,7 +22,7 @@ def assert_refused(case: Case, outcome: str) -> None:
     assert len(outcome) < 500, (case.name, outcome[:600])
 
 
-@pytest.mark.parametrize("count", counts(50, 90))
+@pytest.mark.parametrize("count", counts(40, 90))
 @pytest.mark.parametrize("target", TARGETS)
 def test_small_bombs_and_damage(target, count, tmp_path):
     """A sample of what the slow test has in full."""

@@ -228,3 +228,10 @@ def test_wrong_ranks_and_names_are_refused(change, words):
     fabric = parse_fabric("ring:gpus=3")
     with pytest.raises(TopologyError, match=words):
         replace(fabric, **change)
+
+
+@pytest.mark.parametrize("gpus", [39_999, 40_000])
+def test_long_lines_are_given_up_at_once(gpus: int) -> None:
+    """Round by round their ends would tell all others apart, in as many rounds as half of them."""
+    with pytest.raises(TopologyError, match="plan it without orbits"):
+        find_fabric(Topology.parse(f"mesh:dims={gpus}"))

@@ -106,8 +106,8 @@ def test_start_is_used(name):
     """A start that is a solution is never lost."""
     rng = np.random.default_rng(1)
     model = market_split()
-    best = solve(model, name, SolverOptions(time_limit=2.0, seed=int(rng.integers(100))))
-    again = solve(model, name, SolverOptions(time_limit=1.0, start=best.values))
+    best = solve(model, name, SolverOptions(time_limit=0.5, seed=int(rng.integers(100))))
+    again = solve(model, name, SolverOptions(time_limit=0.3, start=best.values))
     assert again.objective <= best.objective
 
 

@@ -10,13 +10,17 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-# New objects after which a command looks for garbage. Libraries that load make hundreds of
-# thousands of objects and no garbage, and looking often takes a fifth of the start.
-_COLLECTED = 100_000
+# New objects after which a command looks for garbage. Libraries that load make a hundred thousand
+# objects and no garbage, and looking at them once takes as long as loading numpy.
+_COLLECTED = 300_000
 # Seconds after which an interrupt that was lost comes again.
 _AGAIN_S = 0.02
 _BLAS = "scipy.linalg.cython_blas"
 _ALGEBRA = "scipy.sparse.linalg"
+_HELP = "numpy._core._add_newdocs"
+_MASKED = "numpy.ma"
+# Parts of numpy that numpy loads when they are asked for, and that neither graphs nor kernels use.
+_SPARED = ("char", "core", "ctypeslib", "f2py", "rec", "strings", "testing")
 
 
 def collect_seldom() -> None:
@@ -56,11 +60,11 @@ def load_graphs_alone() -> None:
     and Laplacians take a class of the linear algebra. All that loads longer than the graphs.
     Whoever asks for it later gets the true modules.
     """
-    numpy = import_module("numpy").__dict__
+    numpy = _load_numpy_alone().__dict__
     modules: dict[str, Any] = sys.modules
     if _ALGEBRA in modules:
         return
-    spared = [name for name in ("f2py", "testing") if name not in numpy]
+    spared = [name for name in _SPARED if name not in numpy]
     algebra = modules[_ALGEBRA] = ModuleType(_ALGEBRA)
     algebra.__dict__["LinearOperator"] = object
     numpy.update({name: ModuleType(f"numpy.{name}") for name in spared})
@@ -70,6 +74,39 @@ def load_graphs_alone() -> None:
         del modules[_ALGEBRA]
         for name in spared:
             del numpy[name]
+
+
+def _load_numpy_alone() -> ModuleType:
+    """Load numpy without the texts of its help, and without masked arrays until one is used."""
+    modules: dict[str, Any] = sys.modules
+    if "numpy" not in modules:
+        modules[_HELP] = ModuleType(_HELP)
+    numpy = import_module("numpy")
+    if _MASKED not in modules:
+        numpy.__dict__.setdefault("ma", _Unmasked(_MASKED))
+    return numpy
+
+
+class _NoArray:
+    """What no array is, as long as nobody has loaded masked arrays."""
+
+
+class _Unmasked(ModuleType):
+    """Stands for numpy's masked arrays, which load when more is asked than whether one is there.
+
+    numpy asks that for values that it sorts and numba for what kernels are given, and loading them
+    takes longer than a small solve's bound.
+    """
+
+    @staticmethod
+    def is_masked(values: object) -> bool:
+        """Whether some of the values are masked, which nobody can have done before it loads."""
+        return _MASKED in sys.modules and bool(import_module(_MASKED).is_masked(values))
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "MaskedArray" and _MASKED not in sys.modules:
+            return _NoArray
+        return getattr(import_module(_MASKED), name)
 
 
 def load_highs_alone() -> None:

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from teccl.construct.instance import Instance
+from teccl.construct.passages import may_join
 from teccl.construct.plan import Plan
-from teccl.keywords import SwitchMode
 
 Way = tuple[int, ...]
 
@@ -18,12 +18,12 @@ def joined_copies(instance: Instance, plan: Plan) -> Plan:
 
     Starts are those of one of the rows that were joined, so that they have to be found anew. A plan
     that says which row feeds which stays as it is: a node may receive a chunk twice there, and each
-    copy of it goes its own way.
+    copy of it goes its own way. So does one whose circuits would slow each other down.
     """
     if plan.feeder is not None:
         return plan
     problem, rows = instance.problem, plan.rows
-    if problem.switch is not SwitchMode.COPY or not problem.topology.num_switches:
+    if not may_join(instance) or not problem.topology.num_switches:
         return plan
     ways, ends = instance.routes.ways(), problem.topology.link_dst.tolist()
     key = rows[:, 0] * problem.topology.num_nodes + instance.routes.src[rows[:, 1]]

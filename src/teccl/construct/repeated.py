@@ -309,7 +309,7 @@ def _one_period(instance: Instance, pieces: int) -> Instance:
     """Return the instance of a demand with only the pieces of a period, on the same routes."""
     problem = instance.problem
     share = Fraction(pieces, problem.num_chunks)
-    tenants = tuple(replace(t, size=t.size * share) for t in problem.demand.tenants)
+    tenants = tuple(t.scaled(share) for t in problem.demand.tenants)
     period = replace(problem, demand=Demand(tenants=tenants), num_chunks=pieces)
     return Instance.build(period, instance.grid, ways=instance.routes.ways())
 

@@ -92,7 +92,9 @@ def _placed(instance: Instance, trains: "_Trains") -> tuple[Plan, IntArray] | No
     pieces = joined_pieces(tasks, trains.number, trains.offset)
     if meets_itself(pieces):
         return None
-    release = np.maximum(precedence(instance, pieces.tasks).release, trains.release)
+    # No chunk of a train leaves before it is ready, and those of several tenants share one.
+    release = trains.release.copy()
+    np.maximum.at(release, trains.number, precedence(instance, tasks).release - trains.offset)
     begun, chosen = fill_one_of_each(instance, pieces.tasks, trains.first, release)
     group = np.repeat(np.arange(len(begun)), np.diff(trains.first))[trains.number]
     is_kept = chosen[group] == trains.number

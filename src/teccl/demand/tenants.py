@@ -1,7 +1,7 @@
 """Demands: which data must reach which GPU, as collectives of one or several tenants."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -96,6 +96,20 @@ class Tenant:
             raise DemandError(f"{self.name}: ranks {list(self.ranks)[:8]} repeat; name each once")
         if self.root is not None and not self.collective.has_root:
             raise DemandError(f"{self.name}: {self.collective} has no root; drop it")
+
+    def scaled(self, share: Fraction) -> "Tenant":
+        """Return the same demand for a part of all its bytes."""
+        matrix, chunks = self.matrix, self.chunks
+        return replace(
+            self,
+            size=self.size * share,
+            matrix=matrix and tuple(tuple(cell * share for cell in row) for row in matrix),
+            chunks=chunks
+            and tuple(
+                chunk if chunk.size is None else chunk._replace(size=chunk.size * share)
+                for chunk in chunks
+            ),
+        )
 
     def __hash__(self) -> int:
         key = (self.collective, self.size, self.ranks, self.root, self.name, self.priority)

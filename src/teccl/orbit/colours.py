@@ -18,8 +18,11 @@ from teccl.topology import Topology
 _Words = npt.NDArray[np.uint64]
 
 
-def refined(topology: Topology) -> IntArray:
+def refined(topology: Topology, least: int = 1) -> IntArray:
     """Colour of each node, counted from zero, when no round splits any more.
+
+    Rounds end early where groups that act freely on the GPUs have fewer than the `least` members
+    of use: a long line would take half as many rounds as it has nodes.
 
     Sets of links are compared by a sum of 64-bit words. Two that happen to agree leave a colour too
     coarse, which costs time later on; nothing is concluded from equal colours.
@@ -43,8 +46,8 @@ def refined(topology: Topology) -> IntArray:
         total[near[first]] = np.add.reduceat(words, first)
         # The colour so far keeps what earlier rounds told apart.
         finer = _numbered(_mixed(total + _mixed(colour.astype(np.uint64))))
-        if finer.max() == colour.max():
-            return colour
+        if finer.max() == colour.max() or largest_order(topology, finer) < least:
+            return finer
         colour = finer
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from teccl._arrays import IntArray
 from teccl.errors import TopologyError
 from teccl.orbit.colours import is_symmetry, largest_order, refined
-from teccl.orbit.fabric import Fabric
+from teccl.orbit.fabric import MAX_ORBITS, Fabric
 from teccl.orbit.folding import MAX_LISTED, fold, is_joined, is_plain
 from teccl.orbit.layout import layouts
 from teccl.topology import Topology
@@ -35,12 +35,19 @@ def find_fabric(topology: Topology, known: Fabric | None = None) -> Fabric:
             f"{topology.name}: profiles, shared capacities and switches that reduce are not looked "
             "at for symmetries; plan it without orbits"
         )
-    colour = refined(topology)
+    # Smaller groups leave more orbits of GPUs than a fabric has.
+    least = -(-topology.num_gpus // MAX_ORBITS)
+    colour = refined(topology, max(2, least))
     most = largest_order(topology, colour)
     if most == 1:
         raise TopologyError(
             f"{topology.name}: what links and switches are around gpus tells some apart from all "
             "others, so no symmetry moves every gpu; plan it without orbits"
+        )
+    if most < least:
+        raise TopologyError(
+            f"{topology.name}: no symmetry leaves {MAX_ORBITS} or fewer kinds of gpus; plan it "
+            "without orbits"
         )
     if known is None:
         _check_order(topology, most)

@@ -5,6 +5,7 @@ import random
 
 import pytest
 from tests.formats.schedules import solved
+from tests.sampling import thinned
 
 from teccl.errors import ExportError, ExportRefused
 from teccl.formats.mscclpp.prove import prove_plan_text
@@ -53,7 +54,9 @@ def channel_types(plan):
     ("collective", "in_place"),
     [*((c, False) for c in COLLECTIVES), *((c, True) for c in COLLECTIVES if c != "alltoall")],
 )
-@pytest.mark.parametrize("topology", ["ring:gpus=4", "dgx1", "dgx-h100"])
+@pytest.mark.parametrize(
+    "topology", ["ring:gpus=4", pytest.param("dgx1", marks=pytest.mark.slow), "dgx-h100"]
+)
 def test_plans_pass_the_executor(topology, collective, in_place):
     """Every collective, in place and not, is proven before it is written."""
     schedule = solved(topology, collective, max_chunks=4)
@@ -76,7 +79,7 @@ def test_plans_of_full_searches(topology, collective, size):
         assert prove_plan_text(json.dumps(plan)).ok
 
 
-@pytest.mark.parametrize("collective", COLLECTIVES)
+@pytest.mark.parametrize("collective", thinned(COLLECTIVES, 2))
 def test_ports_lead_to_other_machines(collective):
     """Two machines: memory channels inside, port channels between, the last put flushed."""
     plan = plan_of(solved("dgx-a100:chassis=2", collective, max_chunks=1))

@@ -11,7 +11,8 @@ from tests.verification.helpers import net, task, wants, with_profile
 from teccl import solvers
 from teccl.demand import Demand
 from teccl.errors import MethodError
-from teccl.models.milp.general import MilpGoal, build_milp, estimate_milp
+from teccl.models.milp.arcs import arcs_of
+from teccl.models.milp.general import MilpGoal, build_milp, estimate_milp, most_copies
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.solvers import SolverStatus
 from teccl.timegrid import TimeGrid
@@ -206,6 +207,21 @@ def test_what_the_model_does_not_serve():
     )
     with pytest.raises(MethodError, match="backwards"):
         schedule_within(scatter, 2)
+
+
+def test_rates_of_links_bound_the_copies_on_whole_ways():
+    """A way through a switch bears what the slowest of its links bears at its best."""
+    star = net("a b c d | s", "a-s 1, b-s 1, c-s 1, d-s 1")
+    for link in ("a>s", "s>b"):
+        star = with_profile(star, link, (2, 2))
+    demand = Demand.collective("allgather", size=4000)
+    problem = Problem(topology=star, demand=demand, copy=False)
+    grid = TimeGrid(problem=problem, epoch=MICROSECOND)
+    arcs = arcs_of(problem, grid, 6, whole_ways=True)
+    ends = zip(arcs.src.tolist(), arcs.end.tolist(), strict=True)
+    most = dict(zip(ends, most_copies(problem, grid, arcs).tolist(), strict=True))
+    assert len(most) == 12 > star.num_links
+    assert [pair for pair, count in most.items() if count > 1] == [(0, 1)]
 
 
 def test_size_is_known_before_building():

@@ -338,8 +338,10 @@ def most_copies(problem: Problem, grid: TimeGrid, arcs: Arcs) -> IntArray:
     again = (arcs.end >= 0) & arcs.is_switch[ends] & ~arcs.splits[ends]
     if not problem.copy:
         again[:] = True
-    most = np.array([min(int(grid.capacity[e]) for e in way) for way in arcs.ways], dtype=np.int64)
+    capacity = grid.capacity
     if problem.topology.has_profiles:
-        most = np.maximum(most, arcs.limit[: len(arcs)].max(axis=1, initial=1))
+        # Links are the first places.
+        capacity = np.maximum(capacity, arcs.limit[: len(capacity)].max(axis=1, initial=1))
+    most = np.array([min(int(capacity[e]) for e in way) for way in arcs.ways], dtype=np.int64)
     wanted = max(1, max((len(nodes) for nodes in problem.chunks.sets), default=1))
     return np.where(again, np.minimum(most, wanted), 1)
