@@ -73,8 +73,8 @@ def graft(images, wants, kin, hold, lattice, ways, lengths, calendars):
     # those who lack it.
     known = np.full(num_ranks, -1, dtype=np.int64)
     since, key = np.empty(num_ranks, dtype=np.int64), np.empty(num_ranks, dtype=np.int64)
-    # Way, sender, start, arrival and price that were found for them.
-    plan = np.empty((num_ranks, 5), dtype=np.int64)
+    # Way, sender, start, arrival and price that were found for them, and who still waits.
+    plan, waits = np.empty((num_ranks, 5), dtype=np.int64), np.zeros(num_ranks, dtype=np.bool_)
     known_to = (known, since, when)
     pending, before = np.arange(len(images)), -1
     # Whom only ranks reach that lack the chunk in another image is served when they have it.
@@ -85,7 +85,8 @@ def graft(images, wants, kin, hold, lattice, ways, lengths, calendars):
             lacking = lacking[when[first[image] : first[image + 1]] == _NEVER]
             _learn(image, lacking, images, wants, kin, hold, lattice, ways, known_to)
             begin = count
-            count = _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count)
+            found = (since, key, plan, waits)
+            count = _serve(lacking, found, ways, lengths, calendars, sends, count)
             sends[begin:count, 0] = image
             for place in range(first[image], first[image + 1]):
                 when[place] = since[missing[place]]
@@ -114,13 +115,14 @@ def _learn(image, lacking, images, wants, kin, hold, lattice, ways, known_to):
 
 
 @kernel
-def _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count):
+def _serve(lacking, found, ways, lengths, calendars, sends, count):
     """Bring one chunk to all ranks that lack it, as far as they can be reached."""
+    since, key, plan, waits = found
     close = np.empty((2, 2 * _CLOSE), dtype=np.int64)
     heap = [(_NEVER, np.int64(-1))]
     for rank in lacking:
         plan[rank] = _best(rank, since, ways, lengths, calendars, close)
-        key[rank] = plan[rank, 4]
+        key[rank], waits[rank] = plan[rank, 4], True
         heapq.heappush(heap, (key[rank], rank))
     while heap:
         due, rank = heapq.heappop(heap)
@@ -141,15 +143,19 @@ def _serve(lacking, since, key, plan, ways, lengths, calendars, sends, count):
         commit(way, source, rank, start, ways, lengths, calendars)
         sends[count] = (-1, way, source, rank, start)
         count += 1
-        since[rank] = arrival
-        for other in lacking:
-            if since[other] == _NEVER:
-                for w in range(ways[TABLES].shape[1]):
-                    if ways[TABLES][OUT, w, rank] >= 0:
-                        _offer(w, rank, other, arrival, key, plan, ways, lengths, calendars)
+        since[rank], waits[rank] = arrival, False
+        for w in range(ways[TABLES].shape[1]):
+            if ways[TABLES][OUT, w, rank] < 0:
+                continue
+            for other in reached(w, rank, ways):
+                if other < 0 or not waits[other]:
+                    continue
+                _offer(w, rank, other, arrival, key, plan, ways, lengths, calendars)
                 if key[other] < plan[other, 4]:
                     plan[other, 4] = key[other]
                     heapq.heappush(heap, (key[other], other))
+    for rank in lacking:
+        waits[rank] = False
     return count
 
 
