@@ -7,7 +7,12 @@ import numpy as np
 import pytest
 from tests.construct.small import verified
 
-from teccl.construct.cluster_trees import _layings, _matched_plans, cluster_tree_plans
+from teccl.construct.cluster_trees import (
+    _layings,
+    _matched_plans,
+    _Relays,
+    cluster_tree_plans,
+)
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance
 from teccl.construct.plan import Plan
@@ -47,19 +52,23 @@ def test_every_other_pod_is_entered_once() -> None:
 
 
 def test_a_single_root_hands_its_pieces_over() -> None:
-    """Of a Broadcast in thirty pieces the root sends each once, and nobody passes on much more."""
-    instance, plans = plans_on("fat-tree:k=4", "broadcast", chunks=30)
+    """Of a Broadcast in fifteen pieces the root sends each once, to all others in turns."""
+    instance, plans = plans_on("fat-tree:k=4", "broadcast", chunks=15)
     routes, gpus = instance.routes, instance.problem.topology.gpus.tolist()
-    sent = Counter(routes.src[plans[0].rows[:, 1]].tolist())
-    assert sent[gpus[0]] == 30
-    # All others receive each piece: 450 transfers by sixteen.
-    assert max(sent.values()) <= 32
-    # What leaves a pod is as even: about four transfers of each piece go from pod to pod.
-    pod = {gpu: number // 4 for number, gpu in enumerate(gpus)}
-    ends = zip(routes.src.tolist(), routes.dst.tolist(), strict=True)
-    across = np.array([pod[src] if pod[src] != pod[dst] else -1 for src, dst in ends])
-    left = Counter(across[plans[0].rows[:, 1]].tolist())
-    assert max(left[number] for number in range(4)) <= 32
+    taken = plans[0].rows[:, 1]
+    first = taken[routes.src[taken] == gpus[0]]
+    assert sorted(routes.dst[first].tolist()) == gpus[1:]
+
+
+def test_relays_are_those_whose_leaf_has_passed_on_the_least() -> None:
+    """GPU 1 shares the root's leaf, which all pieces leave: it passes nothing on unless it must."""
+    relays = _Relays([[0, 0, 1, 1, 2, 2]], balances=True)
+    relays.leave(0, [2, 2, 4])
+    heads = [relays.take(0, [1, 2, 3, 4, 5], turn) for turn in range(5)]
+    assert heads == [2, 2, 3, 4, 5]
+    relays.leave(2, [4] * 9)
+    assert relays.take(0, [2, 3], 0) == 3
+    assert relays.take(0, [1], 0) == 1
 
 
 def test_copies_behind_one_switch_are_one_message_where_messages_cost() -> None:

@@ -3,7 +3,7 @@
 A piece goes from its root to one GPU of every other cluster, which is a pod, then of every leaf of
 that pod, then to all of a leaf; sums come the same way back. Relays take turns, so that no GPU
 sends more than others. Where one root has all pieces, each of them first goes to another GPU, and
-relays are those that have passed on the least.
+relays are those that have passed on the least, too, where turns fill some link more than that.
 Trees are as shallow as can be, which counts where latencies do.
 """
 
@@ -18,7 +18,14 @@ from teccl.construct.corridors import Books
 from teccl.construct.filling import fill_both_ways
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray
-from teccl.construct.params import NEVER, PASSES, PYTHON_UNITS, STEEPNESS, TIME_PRICE
+from teccl.construct.params import (
+    NEVER,
+    PASSES,
+    PYTHON_UNITS,
+    SCARCE,
+    STEEPNESS,
+    TIME_PRICE,
+)
 from teccl.construct.passages import may_join, with_passages
 from teccl.construct.paths import straight_routes
 from teccl.construct.plan import Plan, with_starts
@@ -89,14 +96,19 @@ def _layings(instance: Instance, goal: Goal) -> Iterator[tuple[float, Plan]]:
     few = any(len(set(k.root.tolist())) * 2 < len(problem.chunks.sets[k.goal[0]]) for k in kinds)
     # One message to all that are behind a switch costs no more than one to one of them.
     joins = bool(problem.topology.overhead_ps.any()) and may_join(instance)
-    for hands_over, join in product((False, True)[: 1 + few], (True, False)[1 - joins :]):
+    manners = ({"hands_over": False}, {"hands_over": True}, {"hands_over": True, "balances": True})
+    least = np.inf
+    for manner, join in product(manners[: 3 if few else 1], (True, False)[1 - joins :]):
         goal.begin(PYTHON_UNITS * num_deliveries(problem))
         trees, load = [], 0.0
         for kind in kinds:
-            routes, peak = _laid(instance, kind, goal, hands_over=hands_over, nearest=join)
+            routes, peak = _laid(instance, kind, goal, nearest=join, **manner)
             trees.append(tree_plan(kind, routes))
             load += peak
-        if trees and np.isfinite(load):
+        # Turns are more regular. What is nearly as full is worth no other trees.
+        is_even = "balances" not in manner or load < SCARCE * least
+        least = min(least, load)
+        if trees and np.isfinite(load) and is_even:
             laid = all_parts(trees)
             # How full joined ways make links is not known before they are joined.
             yield (0.0, with_passages(instance, laid)) if join else (load, laid)
@@ -114,13 +126,20 @@ def _nested(topology: Topology) -> list[list[int]]:
 
 
 def _laid(
-    instance: Instance, kind: Kind, goal: Goal, *, hands_over: bool, nearest: bool
+    instance: Instance,
+    kind: Kind,
+    goal: Goal,
+    *,
+    hands_over: bool,
+    nearest: bool,
+    balances: bool = False,
 ) -> tuple[IntArray, float]:
     """Return the routes of one tree for each chunk, by side and node, and the highest load.
 
-    With `nearest` all go the shortest ways, however full these are.
+    With `nearest` all go the shortest ways, however full these are; `balances` as for relays.
     """
-    tree, edges = _edges(instance.problem, kind, hands_over=hands_over)
+    relays = _Relays(_nested(instance.problem.topology), balances=balances)
+    tree, edges = _edges(instance.problem, kind, relays, hands_over=hands_over)
     near, far = np.array(edges, dtype=np.int64).reshape(-1, 2).T
     sides = [True, False] if kind.paired else [kind.reduce]
     books = Books.of(instance)
@@ -135,13 +154,13 @@ def _laid(
     return trees, load
 
 
-def _edges(problem: Problem, kind: Kind, *, hands_over: bool) -> tuple[IntArray, list[Edge]]:
+def _edges(
+    problem: Problem, kind: Kind, relays: "_Relays", *, hands_over: bool
+) -> tuple[IntArray, list[Edge]]:
     """Return the edges of all trees, away from their roots, and which tree each belongs to.
 
     A root that hands over sends each of its pieces to one GPU, which goes on.
     """
-    labels = _nested(problem.topology)
-    relays = _Relays(labels, balances=hands_over)
     turns: dict[int, int] = {}
     count: list[int] = []
     edges: list[Edge] = []
