@@ -130,6 +130,27 @@ def test_max_chunks_limits_strategies_with_numbers_of_their_own():
 
 
 @pytest.mark.parametrize(
+    ("network", "collective", "most", "pieces"),
+    [
+        ("star:gpus=8", "reduce", 4, 4),
+        ("dgx-h100:chassis=2", "reduce", 3, 3),
+        ("star:gpus=8", "allreduce", 1, 8),
+    ],
+)
+def test_max_chunks_limits_the_shares_of_schemes(
+    network: str, collective: str, most: int, pieces: int
+):
+    """Owners and mixtures of schemes that want more pieces than all blocks may have are left out.
+
+    A Reduce has one block, an AllReduce one for each GPU.
+    """
+    result = solve(network, collective, size="64KB", max_chunks=most, effort="quick")
+    problem = result.schedule.problem
+    assert len(problem.chunks) <= pieces
+    assert all(each.num_chunks <= pieces for each in result.tried)
+
+
+@pytest.mark.parametrize(
     ("chassis", "size", "most"),
     [(4, "4MB", 5_000), pytest.param(16, "16MB", 100_000, marks=pytest.mark.slow)],
 )

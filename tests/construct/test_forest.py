@@ -14,6 +14,9 @@ from teccl.construct.forest_plans import ForestTimes, forest_plan
 from teccl.construct.realise import realise
 from teccl.demand import Demand
 from teccl.problem import Problem
+from teccl.synthesis.request import Request
+from teccl.synthesis.search import Search
+from teccl.synthesis.strategies.forests import Forests
 from teccl.topology import Topology
 from teccl.topology.topology_files import topology_from_dict
 from teccl.verification import verify
@@ -203,6 +206,21 @@ def test_rates_without_a_common_measure_are_rounded_to_few_pieces():
     assert not forest.is_optimal
     assert Fraction(98, 100) * best < forest.rate <= best
     assert_exact(problem, forest)
+
+
+@pytest.mark.parametrize(
+    ("topology", "turns"), [("ring:gpus=4", 1), ("star:gpus=5", 1), ("dgx1", 2)]
+)
+def test_more_pieces_follow_a_few_only_while_they_are_worth_it(topology: str, turns: int):
+    """Where a few pieces leave little to gain there are neither more nor fewer of them."""
+    request = Request(
+        topology=Topology.parse(topology), demand=Demand.collective("allgather", size=10**9)
+    )
+    search = Search(request=request, started=0.0)
+    search.bound = search.prove(request.problem(1), narrow=False)
+    # So little that all pieces are too much for a first try.
+    search.budget.total = 100_000
+    assert len(list(Forests(is_promising=True).attempts(search))) == turns
 
 
 @pytest.mark.slow

@@ -84,6 +84,14 @@ def most_chunks(search: Search) -> int:
     return search.request.max_chunks or max(MANY_CHUNKS, finest(search, MOST_CHUNKS))
 
 
+def most_pieces(search: Search) -> int:
+    """Most pieces of all blocks together that users allow, any number where they say nothing."""
+    request = search.request
+    if request.max_chunks is None:
+        return NEVER
+    return request.max_chunks * len(request.problem(1).chunks)
+
+
 def finest(search: Search, most: int = MANY_CHUNKS) -> int:
     """Most chunks, a power of two, each of which takes a part of what a hop costs anyway.
 

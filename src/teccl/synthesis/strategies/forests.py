@@ -109,13 +109,16 @@ class Forests:
         few = range(forest.pieces, count + 1, forest.pieces)
         work = partial(_work, search, forest, hops)
         probe = few[max(1, bisect_right(few, search.budget.polish, key=work)) - 1]
-        if probe < count:
+        is_probed = probe < count
+        if is_probed:
             yield probe
         if forest.is_optimal:
             # Nobody who follows can gain more than the ends, so that nothing is kept for them.
             search.budget.keep(None)
             count, _ = _pieces(search, forest, hops)
-        yield count
+        # The gap that the few have left may be worth no more of them.
+        if not is_probed or count > probe:
+            yield count
 
 
 def _pieces(search: Search, forest: "Forest", hops: float) -> tuple[int, bool]:

@@ -12,7 +12,7 @@ from teccl.construct.shallow_trees import can_branch
 from teccl.construct.staged import Scheme, shallow_finish
 from teccl.synthesis.features import Features
 from teccl.synthesis.search import Search
-from teccl.synthesis.strategies.staged import Staged, climb, delivery_work, has_waits
+from teccl.synthesis.strategies.staged import Staged, climb, delivery_work, has_waits, is_allowed
 
 
 class _Trial(NamedTuple):
@@ -73,6 +73,8 @@ def _tried(search: Search, scheme: Scheme, limit: int) -> Iterator[_Trial]:
     pieces = -(-len(scheme.shares[0][0].classes) // len(scheme.shares))
     work = delivery_work(search.features, seen.deliveries * pieces)
     if seen.latency_ps >= search.incumbents.fastest or not search.is_worth(work):
+        return
+    if not is_allowed(search, scheme):
         return
     if search.budget.spent + work > limit:
         return

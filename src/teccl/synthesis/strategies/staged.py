@@ -14,7 +14,7 @@ from teccl.demand import Collective
 from teccl.errors import ScheduleError
 from teccl.problem import Problem
 from teccl.schedule import Schedule
-from teccl.synthesis.chunks import most_chunks
+from teccl.synthesis.chunks import most_chunks, most_pieces
 from teccl.synthesis.features import Features
 from teccl.synthesis.search import Search
 
@@ -62,7 +62,7 @@ class Staged:
         count = problem.num_gpus
         limited = [one_shot(count), exchanged(count)]
         chosen = limited if _is_limited(search) else schemes(problem)
-        found = [(outlook(problem, scheme), scheme) for scheme in chosen]
+        found = [(outlook(problem, each), each) for each in chosen if is_allowed(search, each)]
         turn = [
             (seen, scheme)
             for seen, scheme in found
@@ -71,6 +71,11 @@ class Staged:
         turn.sort(key=lambda each: each[0].expected_ps)
         for seen, scheme in _probed(search, turn):
             yield from climb(search, scheme, seen)
+
+
+def is_allowed(search: Search, scheme: Scheme) -> bool:
+    """Whether every share may have a piece; given chunks are shared as far as they go."""
+    return search.request.chunks is not None or len(scheme.shares) <= most_pieces(search)
 
 
 def has_waits(halves: Outlook) -> bool:
@@ -205,8 +210,8 @@ def _problems(search: Search, scheme: Scheme) -> Iterator[Problem]:
     if request.chunks is not None:
         yield request.problem(request.chunks)
         return
-    per_share = 1
-    while per_share <= most_chunks(search):
+    per_share, most = 1, most_pieces(search) // len(scheme.shares)
+    while per_share <= min(most, most_chunks(search)):
         yield request.whole_problem(per_share * len(scheme.shares))
         per_share *= 2
 
