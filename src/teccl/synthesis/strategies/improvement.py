@@ -31,25 +31,43 @@ class Improvement:
         return features.offer_work(1)
 
     def attempts(self, search: Search) -> Iterator[None]:
-        """Improve plan after plan, each with as much work as the gap is worth at most."""
-        from teccl.construct.recreate import recreate
+        """Improve plan after plan, each with as much work as the gap is worth at most.
 
+        The best is improved again while that gains something and there is work for many passes.
+        """
         starts = _starts(search)
+        found: list[tuple[Instance, Plan]] = []
         for number, (instance, start) in enumerate(starts):
             work = search.worthwhile // (len(starts) - number)
-            search.budget.spend(work)
-            plan = recreate(
-                instance,
-                start,
-                target=search.target or 0,
-                seed=search.request.seed,
-                budget=work * STEPS,
-                is_over=search.is_over,
-            )
-            known = search.incumbents.get(instance.problem.num_chunks)
-            if known is None or plan.finish < known.finish_ps:
-                search.offer_plan(instance, plan)
+            found.append((instance, _improved(search, instance, start, work)))
             yield
+        while found:
+            instance, best = min(found, key=lambda each: each[1].finish)
+            work = search.worthwhile
+            if work < PASSES_EACH * _pass(instance):
+                return
+            plan = _improved(search, instance, best, work)
+            yield
+            found = [(instance, plan)] if plan.finish < best.finish else []
+
+
+def _improved(search: Search, instance: "Instance", start: "Plan", work: int) -> "Plan":
+    """Ruin and recreate a plan with so much work, and offer what comes of it."""
+    from teccl.construct.recreate import recreate
+
+    search.budget.spend(work)
+    plan = recreate(
+        instance,
+        start,
+        target=search.target or 0,
+        seed=search.request.seed,
+        budget=work * STEPS,
+        is_over=search.is_over,
+    )
+    known = search.incumbents.get(instance.problem.num_chunks)
+    if known is None or plan.finish < known.finish_ps:
+        search.offer_plan(instance, plan)
+    return plan
 
 
 def _starts(search: Search) -> "list[tuple[Instance, Plan]]":
