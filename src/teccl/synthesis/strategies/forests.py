@@ -90,6 +90,9 @@ class Forests:
         if forest is None:
             return
         hops = mean_hops(search.request.problem(1), forest)
+        if forest.is_optimal:
+            # Nobody who follows can gain more than the ends, so that nothing is kept for them.
+            search.budget.keep(None)
         count, is_short = _pieces(search, forest, hops)
         if not count or is_short is not self._is_promising:
             return
@@ -109,16 +112,9 @@ class Forests:
         few = range(forest.pieces, count + 1, forest.pieces)
         work = partial(_work, search, forest, hops)
         probe = few[max(1, bisect_right(few, search.budget.polish, key=work)) - 1]
-        is_probed = probe < count
-        if is_probed:
+        if probe < count:
             yield probe
-        if forest.is_optimal:
-            # Nobody who follows can gain more than the ends, so that nothing is kept for them.
-            search.budget.keep(None)
-            count, _ = _pieces(search, forest, hops)
-        # The gap that the few have left may be worth no more of them.
-        if not is_probed or count > probe:
-            yield count
+        yield count
 
 
 def _pieces(search: Search, forest: "Forest", hops: float) -> tuple[int, bool]:
