@@ -1,4 +1,4 @@
-"""Mixed: AllReduces whose shares take different schemes, found by trying pairs of them."""
+"""Mixed: sums whose shares take different schemes, found by trying pairs of them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
