@@ -6,11 +6,12 @@ import pytest
 from tests.cli.helpers import assert_refused, run
 
 import teccl
+from teccl.construct.instance import Instance
 from teccl.demand import Demand
 from teccl.report import report_page
 from teccl.report.chunk_curve import chunk_curve
 from teccl.result import Attempt
-from teccl.synthesis.chunks import ladder
+from teccl.synthesis.chunks import Tune, ladder
 from teccl.synthesis.request import Request
 from teccl.synthesis.search import Search
 from teccl.topology import Topology
@@ -128,3 +129,26 @@ def test_chunks_that_cannot_catch_up_are_left_out():
     """Gains that are halved again and again end above what is known, or reach it."""
     assert numbers_tried([2.0, 1.8, 1.7, 1.65, 1.6]) == [1, 2, 4]
     assert numbers_tried([2.0, 1.4, 1.1, 0.95, 0.9]) == [1, 2, 4, 8, 16]
+
+
+def tune_of(topology: str) -> Tune:
+    demand = Demand.collective("reduce", size="1MB")
+    problem = teccl.Problem(topology=Topology.parse(topology), demand=demand, num_chunks=4)
+    return Tune.of(Instance.build(problem))
+
+
+def test_ways_differ_by_whole_transfers():
+    """Uplinks at half rate take 10 us for a quarter of 1 MB; far ways have 1 us of latency more.
+
+    The rest by which far ways are longer is two transfers on an uplink, so that only the latency
+    counts: a tenth of a transfer on an uplink for each of four shares, a whole one with ten pieces.
+    """
+    tune = tune_of("two-tier:leaves=3,gpus=2,spines=2")
+    assert tune.by_latency.tolist() == pytest.approx([0, 0.1])
+    assert tune.by_length.tolist() == pytest.approx([0, 2])
+    assert [tune.nearest(range(n, 2 * n)) for n in (1, 2, 4, 8, 16)] == [1, 2, 7, 10, 20]
+
+
+def test_equal_ways_are_in_tune_with_any_number():
+    """Around one switch the least number is as good as any."""
+    assert tune_of("star:gpus=5").nearest(range(8, 16)) == 8

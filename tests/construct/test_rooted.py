@@ -78,16 +78,25 @@ def test_mixtures_are_correct_on_random_networks(seed: int) -> None:
         judged(replace(problem, num_chunks=len(scheme.shares)), scheme)
 
 
-def test_the_root_adds_up_its_own_group() -> None:
+def test_without_owners_the_root_adds_up_its_own_group() -> None:
     """Of six GPUs in three groups the root's neighbour sends to the root, others to a leader."""
-    at_once, by_owners = grouped_for([0, 0, 1, 1, 2, 2], root=1)
+    at_once, *_ = grouped_for([0, 0, 1, 1, 2, 2], root=1)
     near, last = at_once.shares[0]
     assert near.holds == (False, True, True, False, True, False)
     assert last.holds == (False, True, False, False, False, False)
-    # The root's group is a part by itself until the end; owners are leaders, one after another.
-    far = [share[1] for share in by_owners.shares]
-    assert {level.classes for level in far} == {(1, 1, 0, 0, 0, 0)}
-    assert [level.holds.index(True, 2) for level in far] == [2, 4, 3, 5]
+
+
+def test_owners_add_up_the_roots_group_too() -> None:
+    """What comes to the root is then one sum of each piece, and nothing of its neighbour's own."""
+    _, elsewhere, anywhere = grouped_for([0, 0, 1, 1, 2, 2], root=1)
+    near, far, _ = elsewhere.shares[0]
+    assert near.holds == (True, True, True, False, True, False)
+    assert far.classes == (0, 1, 0, 0, 0, 0)
+    owners = [
+        [next(m for m, holds in enumerate(share[1].holds) if holds and m != 1) for share in shares]
+        for shares in (elsewhere.shares, anywhere.shares)
+    ]
+    assert owners == [[2, 4, 3, 5], [0, 2, 4, 0, 3, 5]]
 
 
 def test_groups_of_two_parts_have_no_owner_between_them() -> None:

@@ -27,28 +27,42 @@ def owned_for(count: int, root: int) -> Scheme:
 
 
 def grouped_for(groups: Sequence[int], root: int) -> Iterator[Scheme]:
-    """Yield schemes in which groups add up first: for the root, or for an owner in one of them.
+    """Yield schemes in which groups add up first: for the root, or for an owner among them.
 
-    The root adds up what its own group contributes. In each other group the members take turns.
+    At first the root adds up what its own group contributes; where there are owners, its group is
+    added up by the others in it, so that what comes to the root is sums alone. In each group the
+    members take turns. Owners are in other groups only, or in all.
     """
     count = len(groups)
+    apart = tuple(int(member == root) for member in range(count))
+    alone = max(groups) + 1
+    beside = tuple(alone if member == root else group for member, group in enumerate(groups))
     inside = [
-        [m for m, group in enumerate(groups) if group == number]
-        for number in dict.fromkeys(groups)
-        if number != groups[root]
+        [m for m, group in enumerate(beside) if group == number]
+        for number in dict.fromkeys(beside)
+        if number != alone
     ]
-    at_once, by_owners = list[tuple[Level, ...]](), list[tuple[Level, ...]]()
-    outside = tuple(int(group == groups[root]) for group in groups)
-    for turn in range(max(map(len, inside))):
-        leaders = [members[turn % len(members)] for members in inside]
+    others = [members for members in inside if groups[members[0]] != groups[root]]
+    at_once = list[tuple[Level, ...]]()
+    for turn in range(max(map(len, others))):
+        leaders = _leaders(others, turn)
         near = Level(tuple(groups), _held_by(count, {*leaders, root}))
         at_once.append((near, _at_root(count, root)))
-        for owner in leaders:
-            far = Level(outside, _held_by(count, {owner, root}))
-            by_owners.append((near, far, _at_root(count, root)))
     yield Scheme(name="hierarchy", shares=tuple(at_once))
-    if len(inside) > 1:
+    if len(others) == 1:
+        return
+    for owning in (others, inside) if len(inside) > len(others) else (others,):
+        by_owners = list[tuple[Level, ...]]()
+        for turn in range(max(map(len, owning))):
+            near = Level(beside, _held_by(count, {*_leaders(inside, turn), root}))
+            for owner in _leaders(owning, turn):
+                far = Level(apart, _held_by(count, {owner, root}))
+                by_owners.append((near, far, _at_root(count, root)))
         yield Scheme(name="hierarchy", shares=tuple(by_owners))
+
+
+def _leaders(groups: Sequence[Sequence[int]], turn: int) -> list[int]:
+    return [members[turn % len(members)] for members in groups]
 
 
 def _at_root(count: int, root: int) -> Level:

@@ -411,7 +411,8 @@ def _pipelined(
     best, finish_of = tasks.start, partial(finish_time, tasks)
     # Stage after stage, or the first pieces of all shares through all stages first, or each piece.
     turns = (np.zeros_like(piece), piece // num_shares, piece)
-    for key in (turn * ends[-1] + tasks.start for turn in turns):
+    keys = [turn * ends[-1] + tasks.start for turn in turns]
+    for key in [*keys, _paced(tasks, parts, piece // num_shares)]:
         best = min(best, fill_both_ways(base, tasks, key=key, order=order), key=finish_of)
         work = LISTING_UNITS * len(tasks)
         if goal is not None and goal.is_worth(finish_of(best), work):
@@ -422,6 +423,19 @@ def _pipelined(
     if shake is not None:
         best = shake(base, tasks, best, order=order)
     return _Stages(list(_deliveries(stages, parts, best)), finish_of(best))
+
+
+def _paced(tasks: Tasks, parts: list[Tasks], turn: IntArray) -> IntArray:
+    """Return a key by which pieces begin in turn as fast as the fullest link takes them.
+
+    A stage comes as much later as the stages before it take on their way.
+    """
+    pace = int(np.bincount(tasks.res, tasks.res_hold).max(initial=0)) // (int(turn.max()) + 1)
+    reach = np.cumsum([0, *(int(part.out_length.max(initial=0)) for part in parts)])
+    due = turn * pace + np.repeat(reach[:-1], list(map(len, parts)))
+    key = np.empty_like(due)
+    key[np.lexsort((tasks.start, due))] = np.arange(len(due))
+    return key
 
 
 def _deliveries(

@@ -1,7 +1,12 @@
 """Chunks: the ladder of numbers of chunks that a search climbs while more of them pay."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+from teccl.construct.instance import Instance
 from teccl.construct.params import (
     CHUNK_TOLERANCE,
     GAP_PART,
@@ -58,13 +63,13 @@ def ladder(
         found = NEVER if search.latest is None else search.latest
         if fastest is not None:
             least = max(tolerance, search.budget.price * work(count))
-            if not _gains(search, fastest, found, least):
+            if not gains(search, fastest, found, least):
                 # The gap may be the bound's.
                 search.refine()
             earlier, gain = gain, fastest - found
             # What whole chunks lose is halved with them, so that no more than this is to be gained.
             is_behind = found - gain >= search.incumbents.fastest
-            is_useful = not is_behind and _gains(search, fastest, found, least)
+            is_useful = not is_behind and gains(search, fastest, found, least)
             stale = 0 if is_useful else stale + 1
             is_little = gain < tolerance * (search.target or 0)
             if is_little and 0 < earlier - gain <= 2 * gain:
@@ -73,10 +78,45 @@ def ladder(
         count = min(2 * count, limit)
 
 
-def _gains(search: Search, before: int, after: int, least: float) -> bool:
+def gains(search: Search, before: int, after: int, least: float) -> bool:
     """Whether a finish is earlier by a least part of the bound, and by a part of the gap."""
     target = search.target or 0
     return before - after > max(least * target, (before - target) / GAP_PART)
+
+
+class Tune(NamedTuple):
+    """How much later than others ways reach their last port, in transfers on the slowest link.
+
+    Behind switches nothing waits: where all ports are full, transfers whose ways differ by whole
+    transfers follow each other without a gap, while others leave gaps that nothing fits.
+
+    Parameters
+    ----------
+    by_latency
+        Of the ways, for one chunk; with twice as many chunks twice as much.
+    by_length
+        Of the ways, however many chunks there are.
+    """
+
+    by_latency: npt.NDArray[np.float64]
+    by_length: npt.NDArray[np.float64]
+
+    @staticmethod
+    def of(instance: Instance) -> "Tune":
+        """Look at all routes."""
+        routes, latency = instance.routes, instance.problem.topology.alpha_ps
+        last = routes.link_start[1:] - 1
+        before = np.concatenate([[0], np.cumsum(latency[routes.links])])
+        fixed = before[last] - before[routes.link_start[:-1]]
+        held = max(1, int(instance.hold[routes.links].max(initial=1)))
+        parts = np.stack([fixed, routes.link_offset[last] - fixed]) / held
+        by_latency, by_length = np.unique(parts, axis=1)
+        return Tune(by_latency - by_latency[0], by_length - by_length[0])
+
+    def nearest(self, counts: Sequence[int]) -> int:
+        """Return the number of chunks with which ways differ most nearly by whole transfers."""
+        apart = np.outer(counts, self.by_latency) + self.by_length
+        return counts[int(np.abs(apart - np.rint(apart)).mean(axis=1).round(6).argmin())]
 
 
 def most_chunks(search: Search) -> int:

@@ -6,6 +6,7 @@ from operator import itemgetter
 
 from teccl.construct.compositions import lasting_topology
 from teccl.construct.goal import Goal
+from teccl.construct.instance import Instance
 from teccl.construct.params import CHUNK_TOLERANCE, NEVER, OFFER_UNITS, PYTHON_UNITS
 from teccl.construct.schemes import Outlook, exchanged, one_shot, outlook, schemes, usual
 from teccl.construct.shallow_trees import can_branch
@@ -14,7 +15,7 @@ from teccl.demand import Collective
 from teccl.errors import ScheduleError
 from teccl.problem import Problem
 from teccl.schedule import Schedule
-from teccl.synthesis.chunks import most_chunks, most_pieces
+from teccl.synthesis.chunks import Tune, gains, most_chunks, most_pieces
 from teccl.synthesis.features import Features
 from teccl.synthesis.search import Search
 
@@ -58,6 +59,9 @@ class Staged:
         halves = outlook(problem, usual(problem))
         # Along shallow trees owners are soon made, too; they pipeline well while latency counts.
         limit = halves.expected_ps + (can_branch(problem) and has_waits(halves))
+        if not search.features.collectives - {Collective.REDUCE}:
+            # Trees that go through stages fill their ports less well than owners do.
+            limit = NEVER
         # Whoever passes a sum on keeps or copies it; in one shot GPUs send nothing but their own.
         count = problem.num_gpus
         limited = [one_shot(count), exchanged(count)]
@@ -157,9 +161,9 @@ def climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
         if finish is None:
             return
         yield
-        # More pieces are more work; they must gain what that is worth.
-        worth = max(1 / CHUNK_TOLERANCE, search.budget.price * work)
-        if before is not None and finish + worth * (search.target or 0) >= before:
+        # More pieces are more work; they must gain what that is worth, and a part of the gap.
+        least = max(1 / CHUNK_TOLERANCE, search.budget.price * work)
+        if before is not None and not gains(search, before, finish, least):
             return
         # What whole pieces lose is halved with them, so that no more than this is to be gained.
         if before is not None and 2 * finish - before >= search.incumbents.fastest:
@@ -210,9 +214,12 @@ def _problems(search: Search, scheme: Scheme) -> Iterator[Problem]:
     if request.chunks is not None:
         yield request.problem(request.chunks)
         return
-    per_share, most = 1, most_pieces(search) // len(scheme.shares)
-    while per_share <= min(most, most_chunks(search)):
-        yield request.whole_problem(per_share * len(scheme.shares))
+    most = min(most_pieces(search) // len(scheme.shares), most_chunks(search))
+    tune = Tune.of(Instance.build(request.whole_problem(len(scheme.shares))))
+    per_share = 1
+    while per_share <= most:
+        count = tune.nearest(range(per_share, min(2 * per_share, most + 1)))
+        yield request.whole_problem(count * len(scheme.shares))
         per_share *= 2
 
 
