@@ -10,6 +10,9 @@ from teccl.construct.jobs import Jobs, due_times, justify_serially, schedule_sca
 from teccl.construct.serial import between, heads, in_sequence
 from teccl.construct.tasks import Precedence, Tasks, finish_time, precedence, tasks_of_plan
 from teccl.construct.trees import plan_across
+from teccl.demand import Demand
+from teccl.problem import Problem
+from teccl.topology.topology_files import topology_from_dict
 
 H100 = "dgx-h100:chassis=4"
 
@@ -72,6 +75,35 @@ def test_scarce_first_feeds_full_links_in_their_order() -> None:
     first = schedule_scarce_first(instance, tasks, key=key, rounds=3, order=order)
     plain = justify_serially(instance, tasks, key=key, rounds=3, order=order)
     assert finish_time(tasks, first) < finish_time(tasks, plain)
+
+
+@pytest.mark.parametrize(("slow", "is_alike"), [("50GB/s", True), ("93GB/s", False)])
+def test_starts_are_multiples_only_where_holds_are(slow: str, is_alike: bool) -> None:
+    """Ports nearly as fast as others are not left idle until the others' next turn."""
+    links = [f"gpu{i}" for i in range(4)]
+    topology = topology_from_dict(
+        {
+            "nodes": [*({"name": name} for name in links), {"name": "s", "kind": "switch"}],
+            "links": [
+                {
+                    "src": name,
+                    "dst": "s",
+                    "bandwidth": "100GB/s" if number else slow,
+                    "alpha": "1us",
+                    "bidirectional": True,
+                }
+                for number, name in enumerate(links)
+            ],
+        }
+    )
+    demand = Demand.collective("allgather", size="64MB")
+    instance = Instance.build(Problem(topology=topology, demand=demand, num_chunks=16))
+    tasks, order = laid(instance)
+    quantum = Jobs.of(instance, tasks, order).quantum
+    assert (quantum > 1).all() if is_alike else (quantum == 1).all()
+    key = np.random.default_rng(0).permutation(len(tasks))
+    start = justify_serially(instance, tasks, key=key, rounds=1, order=order)
+    assert_kept(tasks, order, start)
 
 
 def test_due_times_leave_time_for_what_follows() -> None:

@@ -161,7 +161,7 @@ def _overlapped(problem: Problem, halves: "list[_Graph]", pieces: int) -> Forest
     shares = best_shares(problem.topology, aim.members)
     if shares is None:
         return None
-    roots = _owners(shares.owned, pieces, blocks)
+    roots = in_turns(shares.owned, pieces, blocks)
     graphs = [_Graph(problem.topology, half.aim._replace(roots=roots)) for half in halves]
     unit, rates = _in_units([problem.topology.rate(link) for link in problem.topology.links])
 
@@ -182,15 +182,15 @@ def _overlapped(problem: Problem, halves: "list[_Graph]", pieces: int) -> Forest
     return _joined(pieces, pieces * unit / time, trees, is_optimal=False)
 
 
-def _owners(owned: npt.NDArray[np.float64], pieces: int, blocks: int) -> list[int]:
-    """Return for each block and piece who adds it up, all of them by turns in the order of time.
+def in_turns(parts: npt.NDArray[np.float64], pieces: int, blocks: int) -> list[int]:
+    """Return for each block and piece who has it, all of them by turns in the order of time.
 
     Whoever is farthest behind its part is next.
     """
-    behind = np.zeros_like(owned)
+    behind = np.zeros_like(parts)
     turns = []
     for _ in range(pieces * blocks):
-        behind += owned
+        behind += parts
         turns.append(int(np.argmax(behind)))
         behind[turns[-1]] -= 1
     return np.array(turns).reshape(pieces, blocks).T.ravel().tolist()

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.construct.instance import Instance, IntArray, starts_of
-from teccl.construct.params import CHUNK_TOLERANCE, NEVER, SCARCE
+from teccl.construct.params import CHUNK_TOLERANCE, GAP_PART, NEVER, SCARCE
 from teccl.construct.tasks import (
     Precedence,
     Tasks,
@@ -254,13 +254,26 @@ def _in_phase(res: IntArray, offset: IntArray, quantum: IntArray) -> IntArray:
 
 
 def _quanta(instance: Instance, tasks: Tasks) -> IntArray:
-    """Shortest hold among the resources that tasks connect: multiples of it leave no odd gaps."""
+    """Shortest hold among the resources that tasks connect: multiples of it leave no odd gaps.
+
+    Where some hold is far from a multiple, so that gaps are odd anyway and starts that wait for the
+    next multiple would leave resources idle, it is a picosecond.
+    """
+    owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))
     shortest = np.full(instance.num_resources, np.iinfo(np.int64).max)
     np.minimum.at(shortest, tasks.res, tasks.res_hold)
-    owner = np.repeat(np.arange(len(tasks)), np.diff(tasks.res_start))
+    quantum = _spread(tasks, owner, shortest)
+    each = quantum[owner]
+    idle = -(tasks.res_hold - each // CHUNK_TOLERANCE) % each
+    shortest[tasks.res[GAP_PART * idle > tasks.res_hold]] = 1
+    return _spread(tasks, owner, shortest)
+
+
+def _spread(tasks: Tasks, owner: IntArray, least: IntArray) -> IntArray:
+    """Return for each task the least number of the resources that it is connected with."""
     while True:
-        of_task = np.minimum.reduceat(shortest[tasks.res], tasks.res_start[:-1])
-        before = shortest.copy()
-        np.minimum.at(shortest, tasks.res, of_task[owner])
-        if np.array_equal(before, shortest):
+        of_task = np.minimum.reduceat(least[tasks.res], tasks.res_start[:-1])
+        before = least.copy()
+        np.minimum.at(least, tasks.res, of_task[owner])
+        if np.array_equal(before, least):
             return of_task

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from teccl.construct.goal import Goal
 from teccl.construct.params import (
     GAP_PART,
     MOST_CHUNKS,
@@ -19,7 +20,7 @@ from teccl.synthesis.chunks import finest
 from teccl.synthesis.features import Features
 from teccl.synthesis.search import Search
 from teccl.synthesis.strategies.construction import construct_one
-from teccl.units import format_throughput
+from teccl.units import PICOSECONDS, format_throughput
 
 if TYPE_CHECKING:
     from teccl.construct.forest import Forest
@@ -65,16 +66,11 @@ class Forests:
         return None
 
     def work(self, features: Features) -> int:
-        """Look for flows over every switch and for every arc of the trees."""
-        topology = features.request.topology
-        is_switch = topology.is_switch
-        ports = is_switch[topology.link_src].sum() + is_switch[topology.link_dst].sum()
-        flows = topology.num_gpus * (topology.num_gpus + int(ports))
-        return features.phases * flows * topology.num_nodes**2 // STEPS
+        """Find trees of the cheapest kind."""
+        return min([_flow_work(features), *_mixing_work(features)])
 
     def attempts(self, search: Search) -> Iterator[None]:
         """Offer one forest, with as many pieces as make the ends short and as there is work for."""
-        from teccl.construct.forest import best_forest
         from teccl.construct.forest_plans import ForestTimes, forest_plan, mean_hops
 
         work = self.work(search.features)
@@ -85,8 +81,7 @@ class Forests:
             construct_one(search, search.request.problem(1), allowance=search.budget.glance)
         if not search.is_worth(work):
             return
-        search.budget.spend(work)
-        forest = best_forest(search.request.problem(1), finest(search, MOST_CHUNKS))
+        forest = _best_forest(search)
         if forest is None:
             return
         hops = mean_hops(search.request.problem(1), forest)
@@ -94,7 +89,8 @@ class Forests:
             # Nobody who follows can gain more than the ends, so that nothing is kept for them.
             search.budget.keep(None)
         count, is_short = _pieces(search, forest, hops)
-        if not count or is_short is not self._is_promising:
+        had_a_turn = is_short and _may_be_short(search)
+        if not count or had_a_turn is not self._is_promising:
             return
         for number in self._numbers(search, forest, hops, count):
             search.budget.spend(_work(search, forest, hops, number))
@@ -115,6 +111,64 @@ class Forests:
         if probe < count:
             yield probe
         yield count
+
+
+def _flow_work(features: Features) -> int:
+    """Units of flows over every switch and for every arc of trees of one kind."""
+    topology = features.request.topology
+    is_switch = topology.is_switch
+    ports = is_switch[topology.link_src].sum() + is_switch[topology.link_dst].sum()
+    flows = topology.num_gpus * (topology.num_gpus + int(ports))
+    return features.phases * flows * topology.num_nodes**2 // STEPS
+
+
+def _mixing_work(features: Features) -> list[int]:
+    """Units of the least that a mixture of trees takes, for a sum that may be made anywhere."""
+    from teccl.construct.tree_mixtures import mixing_work
+
+    if features.collectives != {Collective.ALLREDUCE}:
+        return []
+    num_gpus = features.request.topology.num_gpus
+    return [mixing_work(num_gpus, len(features.request.demand.tenants[0].members(num_gpus)))]
+
+
+def _best_forest(search: Search) -> "Forest | None":
+    """Return the best forest of one kind of trees, or the best of any trees for a sum of all."""
+    from teccl.construct.forest import best_forest
+    from teccl.construct.forest_plans import ForestTimes
+    from teccl.construct.tree_mixtures import mixed_forest
+
+    problem, most = search.request.problem(1), finest(search, MOST_CHUNKS)
+    found, allowance = list["Forest | None"](), search.budget.polish
+    work = _flow_work(search.features)
+    if work <= allowance:
+        search.budget.spend(work)
+        found.append(best_forest(problem, most))
+    is_known = any(forest is not None and _is_fast(search, forest) for forest in found)
+    for work in _mixing_work(search.features):
+        goal = Goal(allowance=allowance, checkpoint=search.checkpoint)
+        if not is_known and work <= allowance:
+            found.append(mixed_forest(problem, partial(_fits, search), goal))
+        search.budget.spend(goal.spent)
+    fine = search.request.problem(most)
+    known = [forest for forest in found if forest is not None]
+    return min(known, key=lambda each: sum(ForestTimes.of(fine, each)), default=None)
+
+
+def _fits(search: Search, forest: "Forest") -> bool:
+    """Whether a period of a forest has no more pieces than there may be and there is work for."""
+    from teccl.construct.forest_plans import mean_hops
+
+    hops = mean_hops(search.request.problem(1), forest)
+    is_few = forest.pieces <= finest(search, MOST_CHUNKS)
+    return is_few and _work(search, forest, hops, forest.pieces) <= search.worthwhile
+
+
+def _is_fast(search: Search, forest: "Forest") -> bool:
+    """Whether no other trees can have a rate that is much higher."""
+    problem = search.request.problem(1)
+    block = problem.chunks.sizes[0] * problem.num_chunks
+    return block / forest.rate * PICOSECONDS <= (1 + NARROW_GAP) * (search.target or 0)
 
 
 def _pieces(search: Search, forest: "Forest", hops: float) -> tuple[int, bool]:
