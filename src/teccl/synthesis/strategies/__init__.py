@@ -4,6 +4,7 @@ from teccl.synthesis.portfolio import Strategy
 from teccl.synthesis.strategies.baselines import Baselines
 from teccl.synthesis.strategies.closing import ExactOffGrid
 from teccl.synthesis.strategies.construction import ConstructionStrategy
+from teccl.synthesis.strategies.counterparts import Counterparts
 from teccl.synthesis.strategies.exact import ExactOnGrid
 from teccl.synthesis.strategies.exchange import Exchange
 from teccl.synthesis.strategies.forests import Forests
@@ -30,6 +31,7 @@ CONSTRUCT: list[Strategy] = [
     ConstructionStrategy(),
     NarrowCuts(),
     Unicasts(is_promising=False),
+    Counterparts(),
     Forests(is_promising=False),
     Periods(),
     Polish(),
@@ -49,6 +51,7 @@ PORTFOLIO: list[Strategy] = [
     NarrowCuts(),
     Unicasts(is_promising=False),
     Baselines(),
+    Counterparts(),
     Forests(is_promising=False),
     Periods(),
     Polish(),
