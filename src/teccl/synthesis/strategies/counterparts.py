@@ -68,8 +68,8 @@ class Counterparts:
 def _found(search: Search, *parts: _Part) -> Iterator[tuple[Candidate, ...]]:
     """Yield the best schedules of parts with one number of chunks, if they end soon enough.
 
-    Each part may take its share of the work that is left, but at least of what strategies leave
-    for others: where much was spent in vain another way to look at the sums is worth most.
+    Parts share the work that is left, but at least what a strategy leaves for others: where much
+    was spent in vain another way to look at sums is worth most.
     """
     apart = [_search_for(search, part) for part in parts]
     if (
@@ -77,7 +77,7 @@ def _found(search: Search, *parts: _Part) -> Iterator[tuple[Candidate, ...]]:
         or sum(each.target or 0 for each in apart) >= search.incumbents.fastest
     ):
         return
-    share = max(search.budget.left // len(parts), search.budget.total // KEPT_PART)
+    share = max(search.budget.left, search.budget.total // KEPT_PART) // len(parts)
     for each in apart:
         _carry_out(search, each, share)
     counts = set.intersection(*(set(each.incumbents) for each in apart))
