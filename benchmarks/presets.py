@@ -72,6 +72,7 @@ def main() -> None:
     parser.add_argument("--only", type=re.compile, metavar="REGEX", help="of these, what matches")
     parser.add_argument("--limit", type=float, default=150.0, metavar="SECONDS", help="per problem")
     parser.add_argument("--workers", type=int, default=1, help="problems at a time")
+    parser.add_argument("--threads", type=int, metavar="N", help="threads a problem; all if none")
     parser.add_argument("--output", type=Path, default=Path("out/presets/results.jsonl"))
     asked = parser.parse_args()
     chosen = [each for each in problems() if not asked.only or asked.only.search(each.key)]
@@ -80,7 +81,7 @@ def main() -> None:
         Results(path=asked.output),
         limit_s=asked.limit,
         workers=asked.workers,
-        threads=None,
+        threads=asked.threads,
         tell=lambda line: print(line, file=sys.stderr, flush=True),
     )
     print_machine()

@@ -11,6 +11,7 @@ from teccl.bounds.circuit_rates import at_circuit_rates
 from teccl.bounds.coverage import Side, _Crowd, _evaluate, _Port, _port
 from teccl.bounds.cuts import Cut, cut_bound, cut_estimate
 from teccl.bounds.departures import departure_bounds
+from teccl.bounds.entries import entry_bounds
 from teccl.bounds.first_passages import first_passage_bound, is_served
 from teccl.bounds.handed_on import handed_on_bound
 from teccl.bounds.joint_coverage import Set, Ways, estimate, evaluate, inflow_of, serves
@@ -54,6 +55,7 @@ def best_bound(problem: Problem, *, grid: TimeGrid | None = None, fluid: bool = 
     found += [bound for bound in moving if bound is not None]
     found += sized_cut_bounds(network, estimates, None)
     found += [bound for each in estimates for bound in served_bounds(network, [each])]
+    found += [bound for each in estimates for bound in entry_bounds(network, [each.cut])]
     found += departure_bounds(network, 0)
     return max(found, key=lambda bound: bound.value)
 

@@ -12,12 +12,14 @@ from tests.verification.helpers import US, net, task, wants, with_profile
 from teccl.bounds import Bound, all_bounds, summarise
 from teccl.bounds.coverage import coverage_bounds
 from teccl.bounds.cuts import Cut, cut_estimate
+from teccl.bounds.entries import entry_bounds
 from teccl.bounds.network import Network
 from teccl.bounds.quickest import quickest_bound
 from teccl.demand import Collective, Demand, Tenant
 from teccl.problem import Problem, SwitchMode, Transit
 from teccl.timegrid import TimeGrid
 from teccl.topology import Topology
+from teccl.topology.topology_files import topology_from_dict
 
 
 def collective(spec: str | Topology, name: str, size: str | int, **options) -> Problem:
@@ -679,3 +681,42 @@ def test_cuts_that_move_find_the_narrow_place_by_themselves():
     assert port is not None
     assert port.value == 3 * US
     assert quickest_bound(network, port).value == 4 * US
+
+
+def two_pairs(overhead: str) -> Topology:
+    """Two GPUs on either side of one slow link that begins at a GPU, a fast link between each."""
+    fast, slow = (100, 1), (1, 1)
+    ends = {("a0", "a1"): fast, ("b0", "b1"): fast, ("a0", "b0"): slow}
+    links = [
+        {"src": src, "dst": dst, "bandwidth": f"{rate}GB/s", "alpha": f"{alpha}us"}
+        for (one, other), (rate, alpha) in ends.items()
+        for src, dst in ((one, other), (other, one))
+    ]
+    for link in links:
+        link["overhead"] = overhead
+    nodes = [{"name": name, "kind": "gpu"} for name in ("a0", "a1", "b0", "b1")]
+    return topology_from_dict({"name": "pairs", "nodes": nodes, "links": links})
+
+
+@pytest.mark.parametrize(("name", "size"), [("allgather", "4KB"), ("reducescatter", "4KB")])
+def test_what_enters_last_is_passed_on_later_still(name, size):
+    """Two chunks of 1 KB cross at 1 GB/s, 2 us apart with overheads; the last goes one hop on.
+
+    The second is across at 2 + 2 + 1 us, and a hop of 1 us, 10 ns and 1 us more brings it to b1.
+    """
+    problem = collective(two_pairs("1us"), name, size)
+    network = Network.build(problem)
+    inside = np.array([False, False, True, True])
+    (bound,) = entry_bounds(network, [Cut(inside, "b0 and b1")])
+    assert Fraction(bound.value, US) == Fraction("7.01")
+    assert bound.value <= (summarise(problem, given_chunks=True).chunk_ps or 0)
+
+
+def test_what_enters_late_comes_one_after_another():
+    """Two chassis of B200s: what of two chunks each enters last is there at 5.633 us.
+
+    Of these eight no more than three can come over the NIC before others come over NVLink, 1.622 us
+    later, 43 ns apart; so the eighth of them is 1.796 us later.
+    """
+    problem = collective("dgx-b200:chassis=2,rates=effective", "allgather", "1MB", num_chunks=2)
+    assert whole_us(problem) == pytest.approx(7.429, abs=0.001)

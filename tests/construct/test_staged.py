@@ -128,6 +128,30 @@ def test_exchange_halves_the_steps_of_a_torus():
     assert result.finish_ps <= 1.05 * result.bound.physical_ps
 
 
+def test_halving_takes_fewer_steps_than_owners_and_fewer_bytes_than_an_exchange():
+    """On a 4x4 torus two of four pairings halve: six hops of 0.5 us and two buffers into a GPU."""
+    problem = allreduce("torus:dims=4x4", "1MB")
+    found = {len(each.shares): each for each in schemes(problem) if each.name == "halving"}
+    # Each of four pairings is the first in turn; the first one, two or three have 2, 4, 8 holders.
+    assert sorted(found) == [4 * 2, 4 * 4, 4 * 8]
+    assert outlook(problem, found[16]).latency_ps == 6 * 500_000
+    # All four links together carry 200 GB/s.
+    assert outlook(problem, found[16]).expected_ps == 6 * 500_000 + 2 * 5_000_000
+
+
+@pytest.mark.parametrize("spec", ["torus:dims=4x4", "torus:dims=3x4", "mesh:dims=2x5"])
+def test_halving_along_factors_is_correct(spec):
+    """Sums of first factors that one GPU holds for each share are whole and the same everywhere."""
+    problem = allreduce(spec, "64KB", pieces=5)
+    made = [each for each in schemes(problem) if each.name == "halving"]
+    assert made
+    for scheme in made:
+        schedule = staged_schedule(problem, scheme, Goal())
+        assert schedule is not None
+        assert schedule.same_order
+        verify(schedule, strict=True)
+
+
 def test_idle_gpus_own_sums():
     """Four of twelve GPUs send a buffer and get one, where owners among them move 1.5 each way."""
     demand = Demand.collective("allreduce", size="1MB", ranks=[0, 1, 2, 3])

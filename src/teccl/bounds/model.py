@@ -10,8 +10,8 @@ class Bound:
     Parameters
     ----------
     kind
-        Which theorem: pair, cut, quickest, partition, handed-on, first-passages, lengths,
-        coverage, served, departures.
+        Which theorem: pair, cut, quickest, partition, handed-on, first-passages, entries,
+        lengths, coverage, served, departures.
     value
         Picoseconds, rounded down, or whole epochs on a grid.
     certificate

@@ -14,6 +14,7 @@ from teccl.bounds.circuit_rates import at_circuit_rates
 from teccl.bounds.coverage import coverage_bounds
 from teccl.bounds.cuts import Estimate, cut_bound, cut_estimate
 from teccl.bounds.departures import departure_bounds
+from teccl.bounds.entries import entry_bounds
 from teccl.bounds.first_departures import first_departure_bounds
 from teccl.bounds.first_passages import first_passage_bounds
 from teccl.bounds.handed_on import handed_on_bounds
@@ -229,6 +230,9 @@ FAMILIES: dict[str, Callable[[Evidence], Iterable[Bound]]] = {
         evidence.network, int(evidence.cuts[0].value) if evidence.cuts else 0
     ),
     "first departures": lambda evidence: first_departure_bounds(evidence.network),
+    "entries": lambda evidence: entry_bounds(
+        evidence.network, [estimate.cut for estimate in evidence.cuts]
+    ),
     "quickest": _moving_cuts,
     "transshipment": lambda evidence: (
         transshipment_bounds(evidence.network, evidence.cuts, evidence.best)

@@ -98,7 +98,10 @@ def _layings(instance: Instance, goal: Goal) -> Iterator[tuple[float, Plan]]:
     joins = bool(problem.topology.overhead_ps.any()) and may_join(instance)
     manners = ({"hands_over": False}, {"hands_over": True}, {"hands_over": True, "balances": True})
     least = np.inf
-    for manner, join in product(manners[: 3 if few else 1], (True, False)[1 - joins :]):
+    chosen = list(product(manners[: 3 if few else 1], (True, False)[1 - joins :]))
+    # GPUs at the same place are the nearest, which counts where data is sent in few messages.
+    chosen += [({"hands_over": False, "turns": False}, True)] * (joins and not few)
+    for manner, join in chosen:
         goal.begin(PYTHON_UNITS * num_deliveries(problem))
         trees, load = [], 0.0
         for kind in kinds:
@@ -133,18 +136,23 @@ def _laid(
     hands_over: bool,
     nearest: bool,
     balances: bool = False,
+    turns: bool = True,
 ) -> tuple[IntArray, float]:
     """Return the routes of one tree for each chunk, by side and node, and the highest load.
 
-    With `nearest` all go the shortest ways, however full these are; `balances` as for relays.
+    With `nearest` all go the shortest ways, however full these are, and `balances` and `turns` are as
+    for relays.
     """
-    relays = _Relays(_nested(instance.problem.topology), balances=balances)
+    relays = _Relays(_nested(instance.problem.topology), balances=balances, turns=turns)
     tree, edges = _edges(instance.problem, kind, relays, hands_over=hands_over)
     near, far = np.array(edges, dtype=np.int64).reshape(-1, 2).T
     sides = [True, False] if kind.paired else [kind.reduce]
     books = Books.of(instance)
-    prices = (1.0, 0.0) if nearest else (TIME_PRICE, STEEPNESS)
-    weights = (prices[0], float(max(1, goal.target)), prices[1], PASSES, goal.seed)
+    target, price, steepness = max(1, goal.target), TIME_PRICE, STEEPNESS
+    if nearest:
+        # No link is fuller than all hops make it: load only tells equal ways, as planes are, apart.
+        target, price, steepness = len(edges) * int(instance.hold.max()), 1.0, TIME_PRICE
+    weights = (price, float(target), steepness, PASSES, goal.seed)
     trees = np.full((len(kind.chunks), len(sides), instance.problem.topology.num_nodes), -1)
     load = 0.0
     for side, inward in enumerate(sides):
@@ -166,7 +174,7 @@ def _edges(
     edges: list[Edge] = []
     for root, goal in zip(kind.root.tolist(), kind.goal.tolist(), strict=True):
         others = [node for node in problem.chunks.sets[goal].tolist() if node != root]
-        turn = turns[root] = turns.get(root, -1) + 1
+        turn = turns[root] = turns.get(root, -relays.step) + relays.step
         before, head = len(edges), root
         if hands_over and others:
             head = relays.take(root, others, turn)
@@ -178,11 +186,15 @@ def _edges(
 
 
 class _Relays:
-    """Chooses who passes pieces on: by turns, or whose clusters the fewest pieces have left."""
+    """Chooses who passes pieces on: by turns, or whose clusters the fewest pieces have left.
 
-    def __init__(self, labels: Sequence[list[int]], *, balances: bool) -> None:
+    Without turns it is the same for all pieces of a root.
+    """
+
+    def __init__(self, labels: Sequence[list[int]], *, balances: bool, turns: bool = True) -> None:
         self.labels = labels
         self._balances = balances
+        self.step = int(turns)
         self._left = [Counter[int]() for _ in (*labels, None)]
 
     def take(self, head: int, group: Sequence[int], place: int) -> int:

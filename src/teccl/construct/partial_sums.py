@@ -92,7 +92,9 @@ def summed_schedule(problem: Problem, scheme: "Scheme", stages: list[list[Delive
                 becomes = table.new(item.piece, dst[link])
                 if scheme.is_apart and position.get(dst[link]) not in item.destinations:
                     passed[item, dst[link]].append(becomes)
-                for part in item.parts if not passed[item, dst[link]] else ():
+                # What GPUs add up on the way has all its parts in what comes: one stands for all.
+                parts = item.parts[:1] if item.is_gathered else item.parts
+                for part in parts if not passed[item, dst[link]] else ():
                     here = held[item.piece, part, dst[link]]
                     if item.is_gathered or not here:
                         here.append(becomes)

@@ -22,7 +22,14 @@ from teccl.construct.instance import IntArray
 from teccl.construct.meetings import Meetings
 from teccl.construct.rooted import grouped_for, owned_for, straight
 from teccl.construct.shallow_trees import can_branch
-from teccl.construct.staged import Level, Scheme, everybody, has_direct_links, stage_items
+from teccl.construct.staged import (
+    HELPS,
+    Level,
+    Scheme,
+    everybody,
+    has_direct_links,
+    stage_items,
+)
 from teccl.demand import Collective
 from teccl.problem import Problem
 from teccl.topology import Topology
@@ -187,20 +194,20 @@ def _stage_outlook(
     """Return the same of one stage; members that hold nothing after it are there at once."""
     part, whole = np.array(before.classes), np.array(after.classes)
     had, holds = np.array(before.holds), np.array(after.holds)
-    received, sent = np.zeros((2, len(part)))
-    crossed = np.zeros(len(parts.rate))
-    latest = np.where(holds & had, ready, 0.0)
-    for each in np.unique(part[part >= 0]):
-        sources = np.flatnonzero((part == each) & had)
-        goals = (whole == whole[sources[0]]) & holds
-        goals[sources] = False
-        there = (ready[sources, None] + distance[sources]).min(axis=0)
-        latest = np.where(goals, np.maximum(latest, there), latest)
-        received += goals
-        # Holders of the same sum take turns.
-        sent[sources] += goals.any() / len(sources)
-        crossed += parts.inside[:, goals].any(axis=1) & ~parts.inside[:, sources].any(axis=1)
-    return received, sent, latest, crossed
+    latest, sent = np.where(holds & had, ready, 0.0), np.zeros(len(part))
+    # Sources by the part that they hold, and of each part who wants it.
+    sources = np.flatnonzero(had & (part >= 0))
+    sources = sources[np.argsort(part[sources], kind="stable")]
+    first = np.flatnonzero(np.diff(part[sources], prepend=HELPS))
+    owns = np.zeros((len(first), len(part)), dtype=bool)
+    owns[np.repeat(np.arange(len(first)), np.diff(first, append=len(sources))), sources] = True
+    goals = holds & (whole == whole[sources[first], None]) & ~owns
+    there = np.minimum.reduceat(ready[sources, None] + distance[sources], first, axis=0)
+    latest = np.maximum(latest, np.where(goals, there, 0.0).max(axis=0))
+    # Holders of the same sum take turns.
+    sent += (owns * (goals.any(axis=1) / owns.sum(axis=1))[:, None]).sum(axis=0)
+    comes, stays = (parts.inside.astype(float) @ each.T > 0 for each in (goals, owns))
+    return goals.sum(axis=0).astype(float), sent, latest, (comes & ~stays).sum(axis=1).astype(float)
 
 
 def usual(problem: Problem) -> Scheme:
@@ -362,7 +369,8 @@ def _links_between(problem: Problem, members: IntArray) -> Graph:
 def _exchanges(graph: Graph) -> Iterator[Scheme]:
     """Yield exchanges along the factors of a network, each share in another order of them.
 
-    Inside a factor neighbours pair off first, not at all, or again and again.
+    Inside a factor neighbours pair off first, not at all, or again and again. Sums of the first
+    factors may have one holder for each share, as in recursive halving.
     """
     if len(set(components(graph))) > 1:
         return
@@ -379,6 +387,27 @@ def _exchanges(graph: Graph) -> Iterator[Scheme]:
         if len(shares[0]) > 1 and shares not in seen and len({len(s) for s in shares}) == 1:
             seen.add(shares)
             yield Scheme(name="exchange", shares=shares)
+    yield from _halvings(coordinates)
+
+
+def _halvings(coordinates: list[list[int]]) -> Iterator[Scheme]:
+    """Yield schemes in which the first factors halve what is exchanged along the others.
+
+    Every share takes the factors in another order, and has other holders.
+    """
+    columns = [np.array(column) for column in coordinates]
+    turns = [columns[first:] + columns[:first] for first in range(len(columns))]
+    for halved in range(1, len(columns)):
+        holders = [
+            (turn, place)
+            for turn in turns
+            for place in product(*(range(column.max() + 1) for column in turn[:halved]))
+        ]
+        # With more shares than that each has so little that owners serve it as well.
+        if len(holders) > 2 * len(columns[0]):
+            return
+        levels = tuple(tuple(_digit_levels(turn, place)) for turn, place in holders)
+        yield Scheme(name="halving", shares=levels)
 
 
 def _share(
@@ -474,14 +503,18 @@ def _numbered(count: int) -> Iterator[Scheme]:
             return
         for tail in dict.fromkeys((rest, (math.prod(rest),))):
             shares = product(*(range(radix) for radix in first))
-            levels = tuple(tuple(_digit_levels((*first, *tail), share)) for share in shares)
+            ranks = np.unravel_index(np.arange(count), (*first, *tail))
+            levels = tuple(tuple(_digit_levels(ranks, share)) for share in shares)
             if len(levels[0]) > 1:
                 yield Scheme(name="digits", shares=levels)
 
 
-def _digit_levels(digits: Sequence[int], share: Sequence[int]) -> Iterator[Level]:
-    """Yield the levels of a share whose holders have its first digits."""
-    ranks = np.array(np.unravel_index(np.arange(math.prod(digits)), digits)).T
+def _digit_levels(digits: Sequence[IntArray], share: Sequence[int]) -> Iterator[Level]:
+    """Yield the levels of a share whose holders have its first digits.
+
+    `digits` has for each place the digits of all members there.
+    """
+    ranks = np.array(digits).T
     holds = np.ones(len(ranks), dtype=bool)
     for place in range(len(digits)):
         if place < len(share):

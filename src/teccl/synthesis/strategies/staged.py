@@ -57,8 +57,10 @@ class Staged:
         request = search.request
         problem = request.problem(request.chunks or 1)
         halves = outlook(problem, usual(problem))
-        # Along shallow trees owners are soon made, too; they pipeline well while latency counts.
-        limit = halves.expected_ps + (can_branch(problem) and has_waits(halves))
+        # Along shallow trees owners are soon made, too; they pipeline well while latency counts,
+        # and so do schemes with fewer steps.
+        waits = can_branch(problem) and has_waits(halves)
+        limit = halves.expected_ps + waits
         if not search.features.collectives - {Collective.REDUCE}:
             # Trees that go through stages fill their ports less well than owners do.
             limit = NEVER
@@ -70,7 +72,7 @@ class Staged:
         turn = [
             (seen, scheme)
             for seen, scheme in found
-            if (seen.expected_ps < limit) is self._is_promising
+            if ((_guess(seen) if waits else seen.expected_ps) < limit) is self._is_promising
         ]
         turn.sort(key=lambda each: each[0].expected_ps)
         for seen, scheme in _probed(search, turn):
