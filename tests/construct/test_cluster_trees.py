@@ -84,9 +84,7 @@ def test_all_planes_are_used_where_messages_cost() -> None:
 
     The last is there after 3.989 us, as the first; on one plane it would be there at 5.633 us.
     """
-    instance, plans = plans_on(
-        "dgx-b300:chassis=2,planes=2,rates=effective", "allgather", chunks=2
-    )
+    instance, plans = plans_on("dgx-b300:chassis=2,planes=2,rates=effective", "allgather", chunks=2)
     assert min(plan.finish for plan in plans) < 6_600_000
     for plan in plans:
         verified(instance, plan)

@@ -135,9 +135,10 @@ class _Side:
         way = self.through_switches(others)
         # From outside what enters is there at once.
         is_direct = self.through_switches(is_gpu & ~inside) < FAR
-        delay = np.where(is_direct[self.outer], 0, way[self.outer] + network.step)
+        step = network.step
+        before = np.where(is_direct[self.outer], -step, way[self.outer])
         first = [
-            (int((delay - network.step)[gate.links].min() + network.step[gate.links].min()), gate.hold)
+            (int(before[gate.links].min()) + int(step[gate.links].min()), gate.hold)
             for gate in network.gates(np.flatnonzero(self.inner == node))
         ]
         return _moments(first, count)

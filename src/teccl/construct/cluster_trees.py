@@ -140,8 +140,7 @@ def _laid(
 ) -> tuple[IntArray, float]:
     """Return the routes of one tree for each chunk, by side and node, and the highest load.
 
-    With `nearest` all go the shortest ways, however full these are, and `balances` and `turns` are as
-    for relays.
+    With `nearest` all go the shortest ways, however full these are; others are as for relays.
     """
     relays = _Relays(_nested(instance.problem.topology), balances=balances, turns=turns)
     tree, edges = _edges(instance.problem, kind, relays, hands_over=hands_over)
