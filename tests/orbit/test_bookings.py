@@ -2,13 +2,33 @@
 
 import random
 
+import numba as nb
 import numpy as np
 import pytest
 
-from teccl.orbit.plan.bookings import book, fit, next_free
+from teccl.orbit.plan import bookings
 from teccl.orbit.plan.patching import Calendars
 
 LENGTH = 10
+NEVER = np.iinfo(np.int64).max
+
+
+@nb.njit
+def next_free(link, time, length, calendars):
+    """Ask the kernel, which only others call."""
+    return bookings.next_free(link, time, length, calendars)
+
+
+@nb.njit
+def book(link, start, stop, length, calendars):
+    """Ask the kernel."""
+    bookings.book(link, start, stop, length, calendars)
+
+
+@nb.njit
+def fit(links, time, most, lengths, calendars):
+    """Ask the kernel."""
+    return bookings.fit(links[0], links[1], time, most, lengths, calendars)
 
 
 def opened(images, freed, *, links=1, room=400):
@@ -56,13 +76,17 @@ def test_the_next_free_moment_is_that_of_a_list(seed):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_two_links_are_free_one_after_the_other(seed):
-    """However many gaps were closed before, what is found is free on both links."""
+    """However many gaps were closed before, and whoever asks for no moment that is too late."""
     rng = random.Random(seed)
     calendars = opened([LENGTH * 3 * place for place in range(20)], [], links=2)
     lengths = np.array([[LENGTH, LENGTH], [rng.randrange(1, 30)] * 2])
     lag = LENGTH + int(lengths[1, 0])
     for _ in range(60):
-        start = fit(0, 1, rng.randrange(600), lengths, calendars)
+        time = rng.randrange(600)
+        start = fit((0, 1), time, NEVER, lengths, calendars)
+        most = start + rng.randrange(-40, 40)
+        limited = fit((0, 1), time, most, lengths, calendars)
+        assert limited == start if start <= most else limited > most
         assert next_free(0, start, LENGTH, calendars) == start
         assert next_free(1, start + lag, LENGTH, calendars) == start + lag
         book(0, start, start + LENGTH, LENGTH, calendars)

@@ -7,7 +7,7 @@ differs from the others of its orbit by what is *freed*, images that were remove
 
 import numpy as np
 
-from teccl._kernels import kernel
+from teccl._kernels import inner
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -25,80 +25,99 @@ _NEVER = np.iinfo(np.int64).max
 (BEGIN, UNTIL) = range(2)
 
 
-@kernel
+@inner
 def next_free(link, time, length, calendars):
     """Return the first moment from a time on at which a link is free for so long."""
-    orbit = calendars[LINKS][LINE, link]
+    return _free_from(link, time, length, _cursor(link, time, calendars), calendars)[0]
+
+
+@inner
+def _cursor(link, time, calendars):
+    """First booking, image and freed image of a link that may end after a time."""
+    images, freed, table = calendars[IMAGES], calendars[FREED], calendars[LINKS]
+    node, stop = table[PLACE, link], table[PLACE, link] + table[COUNT, link]
+    node = _halved(calendars[BOOKS][UNTIL], node, stop, time)
+    orbit = table[LINE, link]
+    if orbit < 0:
+        return node, np.int64(0), np.int64(0)
+    first = calendars[FIRST]
+    at = _halved(images[END], first[orbit], first[orbit + 1], time)
+    gap = _halved(freed, table[FREED_FIRST, link], table[FREED_FIRST, link + 1], at - 1)
+    return node, at, gap
+
+
+@inner
+def _free_from(link, time, length, cursor, calendars):
+    """Return when a link is free for so long from a time on, and the cursor there.
+
+    Cursors only move on, so that looking farther on does not begin with a search.
+    """
+    node, at, gap = cursor
+    books, images, freed, table = (
+        calendars[BOOKS],
+        calendars[IMAGES],
+        calendars[FREED],
+        calendars[LINKS],
+    )
+    stop, orbit = table[PLACE, link] + table[COUNT, link], table[LINE, link]
+    high, gaps = at, gap
+    if orbit >= 0:
+        high, gaps = calendars[FIRST][orbit + 1], table[FREED_FIRST, link + 1]
     while True:
         before = time
-        node, stop = _look(link, time, calendars)
-        if node > calendars[LINKS][PLACE, link]:
-            time = max(time, calendars[BOOKS][UNTIL, node - 1])
-        while node < stop and calendars[BOOKS][BEGIN, node] < time + length:
-            time = max(time, calendars[BOOKS][UNTIL, node])
+        node = _near(books[UNTIL], node, stop, time)
+        while node < stop and books[BEGIN, node] < time + length:
+            time = books[UNTIL, node]
             node += 1
-        if orbit < 0:
-            return time
-        at, high, gap, gaps = _images_from(link, orbit, time, calendars)
-        while at < high and calendars[IMAGES][START, at] < time + length:
-            while gap < gaps and calendars[FREED][gap] < at:
+        at = _near(images[END], at, high, time)
+        gap = _near(freed, gap, gaps, at - 1)
+        while at < high and images[START, at] < time + length:
+            while gap < gaps and freed[gap] < at:
                 gap += 1
-            if gap < gaps and calendars[FREED][gap] == at:
+            if gap < gaps and freed[gap] == at:
                 at += 1
                 continue
-            last = calendars[IMAGES][BLOCK, at]
-            if gap < gaps and calendars[FREED][gap] <= last:
-                last = calendars[FREED][gap] - 1
-            time = calendars[IMAGES][END, last]
+            last = images[BLOCK, at]
+            if gap < gaps and freed[gap] <= last:
+                last = freed[gap] - 1
+            time = images[END, last]
             at = last + 1
         if time == before:
-            return time
+            return time, (node, at, gap)
 
 
-@kernel
-def _look(link, time, calendars):
-    """Return the first booking of a link that begins at a time or later, and where they end."""
-    low = calendars[LINKS][PLACE, link]
-    stop = high = low + calendars[LINKS][COUNT, link]
+@inner
+def _near(values, low, high, most):
+    """First place between two at which rising values exceed a number, near ones tried first."""
+    reach = 1
+    while low + reach <= high and values[low + reach - 1] <= most:
+        low += reach
+        reach *= 2
+    return _halved(values, low, min(high, low + reach - 1), most)
+
+
+@inner
+def _halved(values, low, high, most):
+    """First place between two at which rising values exceed a number."""
     while low < high:
         middle = (low + high) // 2
-        if calendars[BOOKS][BEGIN, middle] < time:
+        if values[middle] <= most:
             low = middle + 1
         else:
             high = middle
-    return low, stop
+    return low
 
 
-@kernel
-def _images_from(link, orbit, time, calendars):
-    """First image that ends after a time, where its orbit's end, and the same of freed ones."""
-    low, stop = calendars[FIRST][orbit], calendars[FIRST][orbit + 1]
-    high = stop
-    while low < high:
-        middle = (low + high) // 2
-        if calendars[IMAGES][END, middle] <= time:
-            low = middle + 1
-        else:
-            high = middle
-    gap, gaps = calendars[LINKS][FREED_FIRST, link], calendars[LINKS][FREED_FIRST, link + 1]
-    high = gaps
-    while gap < high:
-        middle = (gap + high) // 2
-        if calendars[FREED][middle] < low:
-            gap = middle + 1
-        else:
-            high = middle
-    return low, stop, gap, gaps
-
-
-@kernel
+@inner
 def book(link, start, stop, length, calendars):
     """Hold a link from one moment to another; what it is booked for inside is held, too.
 
     All sends on a link are equally long, so that shorter gaps are of no use.
     """
     calendars[LINKS][TAIL, link] = max(calendars[LINKS][TAIL, link], stop)
-    node, last = _look(link, start, calendars)
+    node = calendars[LINKS][PLACE, link]
+    last = node + calendars[LINKS][COUNT, link]
+    node = _halved(calendars[BOOKS][BEGIN], node, last, start - 1)
     if node > calendars[LINKS][PLACE, link] and start - calendars[BOOKS][UNTIL, node - 1] < length:
         node -= 1
         stop = max(calendars[BOOKS][UNTIL, node], stop)
@@ -117,14 +136,14 @@ def book(link, start, stop, length, calendars):
         calendars[LINKS][COUNT, link] -= merged
 
 
-@kernel
+@inner
 def _move(node, place, calendars):
     """Keep a booking elsewhere."""
     calendars[BOOKS][BEGIN, place] = calendars[BOOKS][BEGIN, node]
     calendars[BOOKS][UNTIL, place] = calendars[BOOKS][UNTIL, node]
 
 
-@kernel
+@inner
 def _insert(link, node, calendars):
     """Make room for a booking before another; return where it is, and where a link's end."""
     first, count = calendars[LINKS][PLACE, link], calendars[LINKS][COUNT, link]
@@ -142,16 +161,22 @@ def _insert(link, node, calendars):
     return node, first + count + 1
 
 
-@kernel
-def fit(first, second, time, lengths, calendars):
-    """Return when a chunk can begin to cross a link and then at once another, if that is given."""
+@inner
+def fit(first, second, time, most, lengths, calendars):
+    """Return when a chunk can begin to cross a link and then at once another, if that is given.
+
+    Later than `most` is of no use: some later moment is returned then.
+    """
     held = lengths[0, first]
-    time = next_free(first, time, held, calendars)
+    near, far = _cursor(first, time, calendars), (np.int64(0), np.int64(0), np.int64(0))
+    time, near = _free_from(first, time, held, near, calendars)
     if second >= 0:
         lag, takes = held + lengths[1, first], lengths[0, second]
-        there = next_free(second, time + lag, takes, calendars)
-        while there != time + lag:
-            time = next_free(first, there - lag, held, calendars)
+        far = _cursor(second, time + lag, calendars)
+        there, far = _free_from(second, time + lag, takes, far, calendars)
+        while there != time + lag and there - lag <= most:
+            time, near = _free_from(first, there - lag, held, near, calendars)
             if time != there - lag:
-                there = next_free(second, time + lag, takes, calendars)
+                there, far = _free_from(second, time + lag, takes, far, calendars)
+        time = there - lag
     return time

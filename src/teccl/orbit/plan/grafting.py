@@ -10,7 +10,7 @@ import heapq
 
 import numpy as np
 
-from teccl._kernels import kernel
+from teccl._kernels import inner, kernel, maker
 from teccl.orbit.plan.bookings import LINKS, TAIL, book, fit, next_free
 
 _NEVER = np.iinfo(np.int64).max
@@ -20,13 +20,13 @@ _CLOSE = 8
 # What ways are made of, in few arrays as calendars are: by way and rank, the link out of it, the
 # link into it behind a switch, who is at the near and the far end of a straight way, the switch
 # entered and the one left; by way and switch, where those who enter it begin, and those to whom it
-# leads; those ranks.
+# leads; those ranks, and at last all ranks, where who is at an end of a straight way is found.
 (TABLES, MEMBERS_FIRST, MEMBERS) = range(3)
 (OUT, INTO, NEAR, FAR, ENTERED, LEAVING) = range(6)
 (ENTERING, SERVED) = range(2)
 
 
-@kernel
+@inner
 def apart(rank, element, lattice):
     """Return the rank that an element takes to another."""
     digits, sizes, strides, per_place = lattice
@@ -97,7 +97,7 @@ def graft(images, wants, kin, hold, lattice, ways, lengths, calendars):
     return sends[:count]
 
 
-@kernel
+@inner
 def _learn(image, lacking, images, wants, kin, hold, lattice, ways, known_to):
     """Note when a chunk is at those who may send it to ranks that lack it."""
     known, since, when = known_to
@@ -105,8 +105,9 @@ def _learn(image, lacking, images, wants, kin, hold, lattice, ways, known_to):
     chunk, element = images[image]
     for rank in lacking:
         for way in range(ways[TABLES].shape[1]):
-            for other in _senders(way, rank, ways):
-                if other >= 0 and known[other] != image:
+            low, high = _senders(way, rank, ways)
+            for other in ways[MEMBERS][low:high]:
+                if known[other] != image:
                     known[other] = image
                     since[other] = hold[chunk, apart(other, element, lattice)]
     for place in kin_places[kin_first[name[image]] : kin_first[name[image] + 1]]:
@@ -114,7 +115,7 @@ def _learn(image, lacking, images, wants, kin, hold, lattice, ways, known_to):
         since[missing[place]], known[missing[place]] = when[place], -1
 
 
-@kernel
+@maker
 def _serve(lacking, found, ways, lengths, calendars, sends, count):
     """Bring one chunk to all ranks that lack it, as far as they can be reached."""
     since, key, plan, waits = found
@@ -147,8 +148,9 @@ def _serve(lacking, found, ways, lengths, calendars, sends, count):
         for w in range(ways[TABLES].shape[1]):
             if ways[TABLES][OUT, w, rank] < 0:
                 continue
-            for other in reached(w, rank, ways):
-                if other < 0 or not waits[other]:
+            low, high = reached(w, rank, ways)
+            for other in ways[MEMBERS][low:high]:
+                if not waits[other]:
                     continue
                 _offer(w, rank, other, arrival, key, plan, ways, lengths, calendars)
                 if key[other] < plan[other, 4]:
@@ -159,7 +161,7 @@ def _serve(lacking, found, ways, lengths, calendars, sends, count):
     return count
 
 
-@kernel
+@inner
 def _offer(way, source, rank, time, key, plan, ways, lengths, calendars):
     """Plan to serve a rank from one that has the chunk from a time on, if that costs less."""
     held_for = _held(way, source, rank, ways, lengths)
@@ -167,14 +169,15 @@ def _offer(way, source, rank, time, key, plan, ways, lengths, calendars):
     if soonest == _NEVER or soonest + held_for >= key[rank]:
         return
     link, second = ways[TABLES][OUT, way, source], ways[TABLES][INTO, way, rank]
-    start = fit(link, second, time, lengths, calendars)
+    most = key[rank] - held_for - (soonest - time)
+    start = fit(link, second, time, most, lengths, calendars)
     arrival = passed(way, source, rank, start, ways, lengths)
     if arrival + held_for < key[rank]:
         key[rank] = arrival + held_for
         plan[rank, 0], plan[rank, 1], plan[rank, 2], plan[rank, 3] = way, source, start, arrival
 
 
-@kernel
+@inner
 def _is_free(rank, found, ways, lengths, calendars):
     """Whether the links of what was found for a rank are still free then."""
     way, source, start = found[0], found[1], found[2]
@@ -188,7 +191,7 @@ def _is_free(rank, found, ways, lengths, calendars):
     return second < 0 or next_free(second, there, lengths[0, second], calendars) == there
 
 
-@kernel
+@inner
 def passed(way, source, rank, time, ways, lengths):
     """When one rank has a chunk from another at the earliest, over links that are free."""
     link = ways[TABLES][OUT, way, source]
@@ -203,26 +206,33 @@ def passed(way, source, rank, time, ways, lengths):
     return time + lengths[0, second] + lengths[1, second]
 
 
-@kernel
+@inner
 def reached(way, rank, ways):
-    """Ranks that a way may lead to from a rank; -1 stands for none."""
+    """Where the members that a way may lead to from a rank begin and end."""
     switch = ways[TABLES][ENTERED, way, rank]
     if switch < 0:
-        return ways[TABLES][FAR, way, rank : rank + 1]
+        return _alone(ways[TABLES][FAR, way, rank], ways)
     first = ways[MEMBERS_FIRST]
-    return ways[MEMBERS][first[SERVED, way, switch] : first[SERVED, way, switch + 1]]
+    return first[SERVED, way, switch], first[SERVED, way, switch + 1]
 
 
-@kernel
+@inner
 def _senders(way, rank, ways):
-    """Ranks that a way may lead from to a rank; -1 stands for none."""
+    """Where the members that a way may lead from to a rank begin and end."""
     if ways[TABLES][INTO, way, rank] < 0:
-        return ways[TABLES][NEAR, way, rank : rank + 1]
+        return _alone(ways[TABLES][NEAR, way, rank], ways)
     first, switch = ways[MEMBERS_FIRST], ways[TABLES][LEAVING, way, rank]
-    return ways[MEMBERS][first[ENTERING, way, switch] : first[ENTERING, way, switch + 1]]
+    return first[ENTERING, way, switch], first[ENTERING, way, switch + 1]
 
 
-@kernel
+@inner
+def _alone(rank, ways):
+    """Where a rank is among the members by itself, nowhere if there is none."""
+    place = len(ways[MEMBERS]) - ways[TABLES].shape[2] + rank
+    return place, place + (rank >= 0)
+
+
+@inner
 def _held(way, source, rank, ways, lengths):
     """What holding the links of a way costs, all together."""
     total = lengths[2, ways[TABLES][OUT, way, source]]
@@ -232,7 +242,7 @@ def _held(way, source, rank, ways, lengths):
     return total
 
 
-@kernel
+@inner
 def commit(way, source, rank, start, ways, lengths, calendars):
     """Book the links of a way."""
     link, second = ways[TABLES][OUT, way, source], ways[TABLES][INTO, way, rank]
@@ -243,7 +253,7 @@ def commit(way, source, rank, start, ways, lengths, calendars):
         book(second, there, there + takes, takes, calendars)
 
 
-@kernel
+@inner
 def _best(rank, since, ways, lengths, calendars, close):
     """The way, sender and start with the least price for a rank, the arrival and that price."""
     found_way, found_source, found_start, found, least = -1, -1, _NEVER, _NEVER, _NEVER
@@ -273,7 +283,9 @@ def _best(rank, since, ways, lengths, calendars, close):
                 opens = max(opens, there + took)
                 if opens + held_for >= least:
                     continue
-            start = fit(ways[TABLES][OUT, way, source], second, since[source], lengths, calendars)
+            link, time = ways[TABLES][OUT, way, source], since[source]
+            most = least - held_for - (passed(way, source, rank, time, ways, lengths) - time)
+            start = fit(link, second, time, most, lengths, calendars)
             arrival = passed(way, source, rank, start, ways, lengths)
             if arrival + held_for < least:
                 found_way, found_source, found_start, found = way, source, start, arrival
@@ -281,7 +293,7 @@ def _best(rank, since, ways, lengths, calendars, close):
     return found_way, found_source, found_start, found, least
 
 
-@kernel
+@inner
 def _choose(way, rank, since, ways, lengths, calendars, close):
     """Choose senders: those that have a chunk first, and those whose links are free first.
 

@@ -71,7 +71,7 @@ class Network(NamedTuple):
             tables=(
                 np.stack([out, into, near, far, entered, left]),
                 members,
-                np.concatenate([entering, served]),
+                np.concatenate([entering, served, ranks]),
             ),
             lengths=_priced(problem, damage, weight),
             lattice=lattice,

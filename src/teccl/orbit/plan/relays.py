@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from teccl._kernels import kernel
+from teccl._kernels import inner, kernel
 from teccl.orbit.plan.timetables import blank, earliest, occupy
 
 _NEVER = np.iinfo(np.int64).max
@@ -119,13 +119,13 @@ def relay(first_step, step_way, ways):
     return starts
 
 
-@kernel
+@inner
 def _is_before(a, b, left):
     """Whether a step goes before another: it has farther to go, or was listed first."""
     return left[a] > left[b] or (left[a] == left[b] and a < b)
 
 
-@kernel
+@inner
 def _push(heap, base, waiting, way, step, left):
     """Add a step to the heap of a way."""
     at, low = waiting[way], base[way]
@@ -136,7 +136,7 @@ def _push(heap, base, waiting, way, step, left):
     heap[low + at] = step
 
 
-@kernel
+@inner
 def _pop(heap, base, waiting, way, left):
     """Take the first step from the heap of a way."""
     low = base[way]

@@ -9,9 +9,9 @@ import heapq
 
 import numpy as np
 
-from teccl._kernels import kernel
+from teccl._kernels import inner, kernel, maker
 from teccl.orbit.plan.bookings import fit
-from teccl.orbit.plan.grafting import INTO, OUT, TABLES, apart, commit, passed, reached
+from teccl.orbit.plan.grafting import INTO, MEMBERS, OUT, TABLES, apart, commit, passed, reached
 
 _NEVER = np.iinfo(np.int64).max
 
@@ -81,14 +81,14 @@ def reroute(images, holders, goals, costs, slacks, lattice, ways, lengths, calen
     return sends[:count], len(images)
 
 
-@kernel
+@inner
 def _cost(rank, goal, costs, lattice):
     """Least time for which links are held on the way from one rank to another."""
     per_place = lattice[3]
     return costs[rank % per_place, apart(goal, rank // per_place, lattice)]
 
 
-@kernel
+@maker
 def _spread(heap, frame, costs, lattice, ways, lengths, calendars):
     """Give ranks the times at which a chunk can be there until that of the goal is certain."""
     owner, goal, limit, stamp, mark, label, via = frame
@@ -104,8 +104,9 @@ def _spread(heap, frame, costs, lattice, ways, lengths, calendars):
             link = ways[TABLES][OUT, way, rank]
             if link < 0:
                 continue
-            for other in reached(way, rank, ways):
-                if other < 0 or other == rank:
+            low, high = reached(way, rank, ways)
+            for other in ways[MEMBERS][low:high]:
+                if other == rank:
                     continue
                 second = ways[TABLES][INTO, way, other]
                 ahead = _cost(other, goal, costs, lattice)
@@ -114,7 +115,10 @@ def _spread(heap, frame, costs, lattice, ways, lengths, calendars):
                 soonest = passed(way, rank, other, label[rank], ways, lengths)
                 if soonest == _NEVER or (mark[other] == stamp and soonest >= label[other]):
                     continue
-                start = fit(link, second, label[rank], lengths, calendars)
+                most = _NEVER
+                if mark[other] == stamp:
+                    most = label[other] - (soonest - label[rank])
+                start = fit(link, second, label[rank], most, lengths, calendars)
                 arrival = passed(way, rank, other, start, ways, lengths)
                 if mark[other] != stamp or arrival < label[other]:
                     mark[other], label[other] = stamp, arrival

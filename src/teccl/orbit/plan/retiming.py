@@ -5,6 +5,8 @@ import numpy as np
 from teccl._kernels import kernel
 from teccl.orbit.plan.bookings import book, fit
 
+_NEVER = np.iinfo(np.int64).max
+
 
 @kernel
 def retime(moves, ready, sums, lengths, calendars):
@@ -39,7 +41,7 @@ def retime(moves, ready, sums, lengths, calendars):
         time = ready[tail]
         if sums and time <= begin:
             continue
-        time = fit(link, second, time, lengths, calendars)
+        time = fit(link, second, time, _NEVER, lengths, calendars)
         there = time + lengths[0, link] + lengths[1, link]
         arrival = there
         if second >= 0:

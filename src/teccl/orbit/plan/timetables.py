@@ -6,14 +6,14 @@ between.
 
 import numpy as np
 
-from teccl._kernels import kernel
+from teccl._kernels import inner, maker
 
 # Separate times at which a link orbit is to be used later: ways have few links, so that few of
 # their sends are under way at once. Where there are more, the gap between the first two is lost.
 _BOOKED = 64
 
 
-@kernel
+@maker
 def blank(num_orbits):
     """Calendars of link orbits on which nothing is booked.
 
@@ -28,7 +28,7 @@ def blank(num_orbits):
     )
 
 
-@kernel
+@inner
 def earliest(way, now, ways, calendars):
     """When a way can begin so that each of its link orbits is free when it is used."""
     steps, lags, _, held = ways
@@ -46,7 +46,7 @@ def earliest(way, now, ways, calendars):
     return start
 
 
-@kernel
+@inner
 def occupy(way, when, ways, calendars):
     """Hold the link orbits of a way for a chunk; nothing begins before it any more."""
     steps, lags, _, held = ways
@@ -58,7 +58,7 @@ def occupy(way, when, ways, calendars):
         _book(orbit, start, start + held[orbit], when, calendars)
 
 
-@kernel
+@inner
 def _book(orbit, start, stop, now, calendars):
     """Book a link orbit that is free, forgetting what is over and joining what is adjacent."""
     count, begins, ends, used = calendars
