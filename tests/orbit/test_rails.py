@@ -63,7 +63,7 @@ def test_plans_through_three_tiers_are_correct_with_all_sends_listed(collective,
     assert whole.finish_ps == made.schedule.finish_ps
 
 
-@pytest.mark.parametrize("oversubscription", [1, 2])
+@pytest.mark.parametrize("oversubscription", [1, 2, 4])
 @pytest.mark.parametrize("collective", ["allgather", "alltoall"])
 def test_sixteen_thousand_gpus_come_close_to_the_bound(collective, oversubscription):
     """Each chunk enters a unit and a chassis once, whichever tier it came through."""

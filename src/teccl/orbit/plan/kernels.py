@@ -9,7 +9,7 @@ otherwise: nobody waits for them, and in the end any way can serve them.
 
 import numpy as np
 
-from teccl._kernels import kernel
+from teccl._kernels import inner, kernel
 from teccl.orbit.plan.timetables import blank, earliest, occupy
 
 _NEVER = np.iinfo(np.int64).max
@@ -96,7 +96,7 @@ def grow(owner, size, ways, tables, members, spare):
     return sends[:count], starts[:count]
 
 
-@kernel
+@inner
 def _claim(chunk, rank, has, known, block):
     """Note that a rank has a chunk or is about to get it."""
     has[chunk, rank] = True
@@ -105,7 +105,7 @@ def _claim(chunk, rank, has, known, block):
             known[w, chunk, block[w, rank]] = True
 
 
-@kernel
+@inner
 def _hold(chunk, rank, tables, waiting):
     """Let a rank that has a chunk from now on wait for its ways."""
     target, entered, _ = tables
@@ -117,11 +117,11 @@ def _hold(chunk, rank, tables, waiting):
             ends[w, 1] += 1
         elif entered[w, rank] >= 0 and holder[w, chunk, entered[w, rank]] < 0:
             holder[w, chunk, entered[w, rank]] = rank
-            queue[w, ends[w, 1]] = chunk * holder.shape[2] + entered[w, rank]
+            queue[w, ends[w, 1] % queue.shape[1]] = chunk * holder.shape[2] + entered[w, rank]
             ends[w, 1] += 1
 
 
-@kernel
+@inner
 def _next_way(now, ways, calendars, waiting):
     """The way that can begin first among those for which somebody waits, and when.
 
@@ -143,7 +143,7 @@ def _next_way(now, ways, calendars, waiting):
     return way, when
 
 
-@kernel
+@inner
 def _last_step(way, ways):
     """Position of the last link of a way."""
     last = ways[0].shape[1] - 1
@@ -152,7 +152,7 @@ def _last_step(way, ways):
     return last
 
 
-@kernel
+@inner
 def _next_arrival(ways, starts, flight, flown):
     """The way on which something arrives next, and when."""
     coming, arrives = -1, _NEVER
@@ -164,7 +164,7 @@ def _next_arrival(ways, starts, flight, flown):
     return coming, arrives
 
 
-@kernel
+@inner
 def _straight(way, target, has, spare, waiting):
     """Take the next of a straight way's queue; its rank is -1 where there is nothing to send."""
     queue, ends, kept, kept_ends, _, _ = waiting
@@ -187,20 +187,22 @@ def _straight(way, target, has, spare, waiting):
     return chunk, source, rank
 
 
-@kernel
+@inner
 def _through(way, members, known, block, waiting):
     """Take the next rank of a hub; it is -1 where the first hub has served all."""
     queue, ends, _, _, holder, place = waiting
     member_start, member_rank = members
-    entry = queue[way, ends[way, 0]]
+    entry = queue[way, ends[way, 0] % queue.shape[1]]
+    ends[way, 0] += 1
     chunk, hub = entry // holder.shape[2], entry % holder.shape[2]
     at = member_start[way, hub] + place[way, chunk, hub]
     while at < member_start[way, hub + 1] and known[way, chunk, block[way, member_rank[at]]]:
         at += 1
     place[way, chunk, hub] = at - member_start[way, hub]
     if at == member_start[way, hub + 1]:
-        ends[way, 0] += 1
         return chunk, 0, -1
+    queue[way, ends[way, 1] % queue.shape[1]] = entry
+    ends[way, 1] += 1
     return chunk, holder[way, chunk, hub], member_rank[at]
 
 
