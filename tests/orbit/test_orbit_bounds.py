@@ -141,6 +141,21 @@ def test_a_row_of_a_torus_is_bound_by_a_slow_axis():
     assert summarise(narrow).physical_ps == 56 * 10**6 * 10**12 // (16 * 5 * 10**9)
 
 
+@pytest.mark.parametrize(("places", "crossing"), [(8, 4 * 4 * 3 * 3), (5, 2 * 3 * 3 * 3)])
+def test_half_of_an_axis_binds_an_alltoall(places, crossing):
+    """What one half of a long axis sends to the other crosses six links, three at either end."""
+    spec = f"torus:dims={places}x3,alpha=0"
+    problem = problem_of(spec, Collective.ALLTOALL, 3 * places * 10**6)
+    assert summarise(problem).physical_ps == crossing * 10**6 * 10**12 // (6 * 50 * 10**9)
+
+
+def test_the_farthest_way_binds_a_small_alltoall():
+    """Four and four steps of half a microsecond, and 64 bytes hardly add to that."""
+    small = summarise(problem_of("torus:dims=8x8,alpha=500ns", Collective.ALLTOALL, 64))
+    assert small.physical_ps >= 4_000_000
+    assert "of way from gpu36 to gpu0" in small.certificate
+
+
 def test_certificates_name_what_binds():
     """A cut names its links, a way its ends."""
     wide = summarise(problem_of("torus:dims=8x8", Collective.ALLGATHER, 64 * 10**6))

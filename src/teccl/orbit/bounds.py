@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import combinations
+from math import ceil, lcm
 from typing import NamedTuple
 
 import numpy as np
@@ -158,11 +159,13 @@ def _bounds(problem: FabricProblem, *, fluid: bool) -> Iterator[_Bound]:
     if problem.collective is Collective.ALLREDUCE:
         # Who has all sums everywhere has each at its owner, too.
         yield from _bounds(replace(problem, collective=Collective.REDUCESCATTER), fluid=fluid)
-    elif problem.collective is Collective.ALLTOALL:
-        yield _all_hops(network, fluid=fluid)
     else:
         for position in range(len(problem.fabric.gpu_orbits)):
             yield from _at_one_gpu(network, position, fluid=fluid)
+    if problem.collective is Collective.ALLTOALL:
+        yield _all_hops(network, fluid=fluid)
+        for part in _halves(network):
+            yield from _entering(network, [part], fluid=fluid)
     for parts in _partitions(network):
         yield from _entering(network, parts, fluid=fluid)
 
@@ -244,6 +247,20 @@ def _partitions(network: _Network, gpu: int = 0) -> Iterator[list[BoolArray]]:
                 first = np.zeros((len(parts), fabric.num_nodes), dtype=bool)
                 first[:, : fabric.num_gpus] = parts
                 yield from _with_switches(network, list(first))
+
+
+def _halves(network: _Network) -> Iterator[BoolArray]:
+    """Yield sets of half of the places along an axis that follow one another, see `_partitions`.
+
+    Half of the chunks of an AllToAll cross between them, which is more than a few places get.
+    """
+    fabric = network.problem.fabric
+    digits = fabric.group.digits(np.arange(fabric.num_gpus) // len(fabric.gpu_orbits))
+    for axis, places in enumerate(fabric.moduli):
+        if places > 1:
+            first = np.zeros(fabric.num_nodes, dtype=bool)
+            first[: fabric.num_gpus] = digits[axis] < places // 2
+            yield from (parts[0] for parts in _with_switches(network, [first]))
 
 
 def _with_switches(network: _Network, parts: list[BoolArray]) -> Iterator[list[BoolArray]]:
@@ -348,25 +365,32 @@ def _through(
 ) -> _Bound:
     """Least time in which so many chunks, ready at some moment, pass equal or different links."""
     count, ready = load
-    size = network.problem.chunk_bytes
+    # In whole numbers: fractions would take most of the time of a patch around faults.
+    unit = lcm(*(x.denominator for port in ports for x in (port.alpha, port.held)))
+    per = lcm(*(port.rate.denominator for port in ports))
+    table = [
+        (int(port.alpha * unit), int(port.held * unit), port.number, int(port.rate * per))
+        for port in ports
+    ]
+    wanted = count * network.problem.chunk_bytes * unit * per if fluid else count
+    enough = ceil(wanted)
 
-    def carried(time: int) -> Fraction | int:
-        """Chunks that can have arrived."""
-        left = [max(Fraction(0), time - ready - port.alpha) for port in ports]
+    def carried(time: int) -> int:
+        """Chunks that can have arrived, or bytes in small units."""
+        past = (time - ready) * unit
         if fluid:
-            terms = zip(left, ports, strict=True)
-            return sum((t * p.number * p.rate for t, p in terms), Fraction(0)) / size
-        return sum(t // p.held * p.number for t, p in zip(left, ports, strict=True))
+            return sum(max(0, past - alpha) * number * rate for alpha, _, number, rate in table)
+        return sum(max(0, past - alpha) // held * number for alpha, held, number, _ in table)
 
     low, high = -1, 1
-    while carried(high) < count:
+    while carried(high) < enough:
         low, high = high, 2 * high
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if carried(middle) >= count else (middle, high)
+        low, high = (low, middle) if carried(middle) >= enough else (middle, high)
     # Between two whole picoseconds the lower one is proven.
     is_whole = all(port.held.denominator == port.alpha.denominator == 1 for port in ports)
-    value = high if (carried(high) == count if fluid else is_whole) else low
+    value = high if (carried(high) == wanted if fluid else is_whole) else low
     links = sum(port.number for port in ports)
     amount = f"{float(count):g} chunks must cross {links} links into {name}"
     after = f", none before {display_time(ready / PICOSECONDS)}" if ready else ""
