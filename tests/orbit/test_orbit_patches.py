@@ -12,6 +12,7 @@ import pytest
 from tests.orbit.drawing import draw_problem, draw_schedule
 from tests.sampling import counts, thinned
 
+from teccl.demand import Collective
 from teccl.errors import InputError, MethodError, ScheduleError, TopologyError
 from teccl.orbit import Damage, PatchedSchedule, expand, mend_orbit, parse_fabric, verify_orbit
 from teccl.orbit.fabric import Fabric
@@ -19,8 +20,9 @@ from teccl.orbit.files import orbit_from_dict, orbit_to_dict
 from teccl.orbit.patched import ADDED_DTYPE, REMOVED_DTYPE
 from teccl.orbit.plan.interleaving import interleaved
 from teccl.orbit.plan.mending import mended
+from teccl.orbit.problem import FabricProblem
 from teccl.orbit.ranks import rank_program
-from teccl.orbit.schedule import OrbitSchedule
+from teccl.orbit.schedule import ORBIT_DTYPE, OrbitSchedule
 from teccl.orbit.solving import solve_orbit
 from teccl.units import picoseconds
 from teccl.verification import verify
@@ -443,3 +445,27 @@ def test_a_link_that_takes_longer_than_can_be_counted_is_refused():
     document["patch"] = {"damage": damage, "removed": none, "added": added}
     with pytest.raises(ScheduleError, match="take too long on damaged link 0"):
         orbit_from_dict(document)
+
+
+def test_more_chunks_at_ranks_than_can_be_counted_are_refused():
+    """A number of 64 bits tells each chunk at each rank apart, or verdicts would mix them up."""
+    fabric = parse_fabric("torus:dims=1000x1000,alpha=0")
+    for pieces, fits in ((1, True), (16, False)):
+        problem = FabricProblem(
+            fabric=fabric,
+            collective=Collective.ALLTOALL,
+            size=Fraction(10**6),
+            num_chunks=pieces,
+        )
+        plan = OrbitSchedule(problem=problem, sends=np.zeros(0, dtype=ORBIT_DTYPE))
+        parts = {
+            "base": plan,
+            "damage": Damage(fabric=fabric, rates={0: None}),
+            "removed": np.zeros(0, dtype=REMOVED_DTYPE),
+            "added": np.zeros(0, dtype=ADDED_DTYPE),
+        }
+        if fits:
+            assert len(PatchedSchedule(**parts)) == 0
+        else:
+            with pytest.raises(ScheduleError, match="16 pieces are too many"):
+                PatchedSchedule(**parts)

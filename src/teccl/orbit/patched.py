@@ -182,13 +182,19 @@ class PatchedSchedule:
 
 
 def check_lengths(problem: FabricProblem, damage: Damage) -> None:
-    """Refuse links that are so slow that times on them are no numbers of 64 bits.
+    """Refuse what numbers of 64 bits do not tell apart: very late times, very many chunks at ranks.
 
     Raises
     ------
     ScheduleError
-        If there is such a link.
+        If a damaged link is too slow, or all chunks at all ranks are too many.
     """
+    fabric = problem.fabric
+    if problem.num_chunk_orbits * fabric.group.order * fabric.num_gpus >= 2**63:
+        raise ScheduleError(
+            f"{problem.num_chunks} pieces are too many to patch among {fabric.num_gpus} gpus; "
+            "give fewer with --chunks"
+        )
     count = problem.fabric.num_nodes * problem.num_chunk_orbits
     for link, rate in damage.rates.items():
         if rate is not None and problem.chunk_bytes / rate * count > MAX_SECONDS:
