@@ -40,8 +40,9 @@ def assert_agrees(schedule: OrbitSchedule) -> bool:
     load = plain.load()[schedule.fabric.link_orbit(links)]
     assert np.allclose(load, listed.utilisation())
     assert plain.bytes_on_wire == listed.bytes_on_wire
-    path = plain.critical_path()
-    assert plain.arrival_ps[path[-1]] == send_times(listed).arrival_ps.max()
+    if len(plain):
+        path = plain.critical_path()
+        assert plain.arrival_ps[path[-1]] == send_times(listed).arrival_ps.max()
     return not found
 
 
