@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from tests.kernels import are_compiled
 
+from teccl._kernels import inner
 from teccl.construct.timetable import room
 
 
@@ -28,7 +29,7 @@ def test_inner_kernels_neither_make_arrays_nor_return_parts_of_them(kernel, argu
     """Nobody would free the one, or keep the other; a kernel that does so says it is a maker."""
     nb.njit(kernel)(argument)
     with pytest.raises(nb.core.errors.NumbaError, match="returning of array"):
-        nb.jit(**room.targetoptions)(kernel)(argument)
+        nb.jit(**room.dispatcher.targetoptions)(kernel)(argument)
 
 
 CALLED = "from teccl._kernels import inner\n@inner\ndef called(x):\n    return x + {}\n"
@@ -50,6 +51,19 @@ def test_stamps_tell_what_a_kernel_is_made_of(tmp_path, monkeypatch) -> None:
         module = runpy.run_path(str(tmp_path / "caller.py"))
         stamps.append(module["caller"]._cache._cache_file._source_stamp)
     assert stamps[0] == stamps[1] != stamps[2]
+
+
+def test_numba_hears_of_inner_kernels_when_a_caller_is_compiled() -> None:
+    """Until then they are functions; one that calls itself has a stamp as well."""
+
+    @inner
+    def halvings(x):
+        return 1 + halvings(x // 2) if x > 1 else 0
+
+    assert "dispatcher" not in vars(halvings)
+    assert len(halvings.stamp) == 64
+    assert nb.njit(lambda x: halvings(x) + 1)(np.int64(9)) == 4
+    assert "dispatcher" in vars(halvings)
 
 
 @pytest.mark.skipif(

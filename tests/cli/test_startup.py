@@ -25,6 +25,7 @@ HEAVY = (
     *("teccl.orbit.solving", "teccl.orbit.judge", "teccl.cli.sweep", "numpy.f2py", "numpy.testing"),
     *("scipy.linalg", "scipy.optimize", "matplotlib", "asyncio", "torch", "mpi4py", "ortools"),
     *("numba.typed.typedlist", "numba.np.random.legacy", "numpy.ma", "numpy.ctypeslib"),
+    *("numba.np.arraymath", "numba.np.npyimpl"),
 )
 
 

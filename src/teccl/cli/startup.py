@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import cache, wraps
 from importlib import import_module
 from types import ModuleType
 from typing import Any
@@ -116,14 +116,16 @@ def load_highs_alone() -> None:
 
 def load_numba_alone() -> None:
     """Load numba such that kernels come out of its cache without all that compiles others."""
-    _load_numba_without_blas()
-    cache: Any = import_module("numba.core.caching").Cache
-    if not hasattr(cache.load_overload, "__wrapped__"):
-        cache.load_overload = _sparing(cache.load_overload)
+    kernels: Any = import_module("numba.core.caching").Cache
+    if not hasattr(kernels.load_overload, "__wrapped__"):
+        kernels.load_overload = _sparing(kernels.load_overload)
+    # No kernel here has to do with extensions of numba, which are looked for in all that is
+    # installed.
+    import_module("numba.core.entrypoints").__dict__["_already_initialized"] = True
 
 
-def _load_numba_without_blas() -> None:
-    """Load numba without the BLAS that it looks for.
+def _load_compiler_without_blas() -> None:
+    """Load what numba compiles calls of numpy with, without the BLAS that it looks for.
 
     The search imports scipy.linalg, which takes longer than most solutions. No kernel here needs
     BLAS, but a user's own compiled functions may.
@@ -144,26 +146,58 @@ def _sparing(load: Callable[..., Any]) -> Callable[..., Any]:
     That takes longer than the kernel, whose machine code needs the management of memory only. Where
     a kernel is not in the cache, the compiler makes itself ready.
     """
-    memory = import_module("numba.core.runtime.nrt").rtsys
     library = _library_of_machine_code()
+    constants = import_module("numba.core.environment").__dict__
+    rebuild = constants.get("_rebuild_env")
 
     @wraps(load)
-    def load_only(cache: Any, signature: Any, context: Any) -> Any:
+    def load_only(kernels: Any, signature: Any, context: Any) -> Any:
         # numba holds the compiler's lock here: no other thread sees the context like this.
-        codegen = context.codegen()
-        context.refresh = partial(memory.initialize, context)
+        codegen, kernel = context.codegen(), None
+        context.refresh = _tell_memory
         codegen._library_class = library  # noqa: SLF001, numba has no other way in
+        constants["_rebuild_env"] = _constants_alone
         try:
-            return load(cache, signature, context)
+            kernel = load(kernels, signature, context)
         except (AttributeError, TypeError, ValueError):
             # Another numba may keep its kernels in another way, and load them by its own.
             pass
         finally:
             del context.refresh
             del codegen._library_class  # noqa: SLF001
-        return load(cache, signature, context)
+            constants["_rebuild_env"] = rebuild
+        if kernel is None:
+            # It is going to be compiled, unless numba itself finds it.
+            _load_compiler_without_blas()
+            kernel = load(kernels, signature, context)
+        return kernel
 
     return load_only
+
+
+@cache
+def _tell_memory() -> None:
+    """Tell machine code where to find what manages memory, which is compiled code's only need."""
+    runtime: Any = import_module("numba.core.runtime.nrt")
+    tell: Callable[[str, int], None] = import_module("llvmlite.binding").add_symbol
+    for name, address in runtime._nrt.c_helpers.items():  # noqa: SLF001
+        tell(name if name.startswith("_") else f"NRT_{name}", address)
+
+
+def _constants_alone(module: str, constants: Any, name: str) -> Any:
+    """Return the constants of a compiled function without loading its module for them.
+
+    Only Python code looks names up there, and kernels have none; among the modules are all that
+    numba compiles calls of numpy with.
+    """
+    environment: Any = import_module("numba.core.environment").Environment
+    made = environment._memo.get(name)  # noqa: SLF001, numba has no other way in
+    if made is None:
+        loaded = sys.modules.get(module)
+        made = environment({"__name__": module} if loaded is None else loaded.__dict__)
+        made.consts[:], made.env_name = constants, name
+        environment._memo[name] = made  # noqa: SLF001
+    return made
 
 
 def _library_of_machine_code() -> type[Any]:
