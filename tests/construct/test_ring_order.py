@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import teccl
+from teccl.construct import route_first
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance
+from teccl.construct.params import TIME_PRICES
 from teccl.construct.ring_order import cluster_ring_plans, widest_ring_plans
 from teccl.demand import Demand
 from teccl.problem import Problem
@@ -64,3 +66,20 @@ def test_the_widest_ring_avoids_slow_links():
         for kind in (cluster_ring_plans, widest_ring_plans)
     )
     assert widest < firsts
+
+
+def test_ways_that_come_again_are_not_scheduled_again(monkeypatch):
+    """Along a ring there is one tree for each chunk, whatever time is worth."""
+    scheduled = []
+    known = route_first.listed_plans
+    monkeypatch.setattr(
+        route_first, "listed_plans", lambda *given: scheduled.append(1) or known(*given)
+    )
+    problem = Problem(
+        topology=Topology.parse("dgx1"),
+        demand=Demand.collective("allgather", size="1MB"),
+        num_chunks=2,
+    )
+    plans = list(widest_ring_plans(Instance.build(problem), Goal(allowance=10**7)))
+    assert plans
+    assert len(scheduled) == 1 < len(TIME_PRICES)

@@ -4,7 +4,8 @@ Serial scheduling books ahead and fills gaps. It serves continuous time only.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -30,7 +31,8 @@ def _go_on() -> None:
     """End nothing."""
 
 
-class Jobs(NamedTuple):
+@dataclass(frozen=True, kw_only=True)
+class Jobs:
     """Tasks as serial scheduling sees them.
 
     Parameters
@@ -80,13 +82,14 @@ class Jobs(NamedTuple):
             num_resources=instance.num_resources,
         )
 
+    @cached_property
     def mirrored(self) -> "Jobs":
-        """Return the jobs as seen when time runs backwards, without releases."""
+        """The jobs as seen when time runs backwards, without releases."""
         (starts, res, offset, hold), arcs = mirror(self.length, self.columns, self.arcs)
         # Offsets count from the end, which lies in another phase.
         offset = _in_phase(res, offset, np.repeat(self.quantum, np.diff(starts)))
         release = np.zeros_like(self.release)
-        return self._replace(columns=(starts, res, offset, hold), arcs=arcs, release=release)
+        return replace(self, columns=(starts, res, offset, hold), arcs=arcs, release=release)
 
     def part(self, is_kept: npt.NDArray[np.bool_], is_held: npt.NDArray[np.bool_]) -> "Jobs":
         """Return some of the jobs, which hold only some of their resources."""
@@ -137,10 +140,9 @@ class Jobs(NamedTuple):
         """
         start = self.placed(key) if known is None else known
         best = start
-        mirrored = self.mirrored() if rounds else self
         for _ in range(rounds):
             checkpoint()
-            back = mirrored.placed(-(start + self.length))
+            back = self.mirrored.placed(-(start + self.length))
             if back.min(initial=0) < 0:
                 break
             checkpoint()
@@ -163,9 +165,13 @@ def justify_serially(
     order: Precedence,
     known: IntArray | None = None,
     checkpoint: Checkpoint = _go_on,
+    jobs: Jobs | None = None,
 ) -> IntArray:
-    """Place tasks serially by a key, then backwards and forwards again; returns the best starts."""
-    jobs = Jobs.of(instance, tasks, order)
+    """Place tasks serially by a key, then backwards and forwards again; returns the best starts.
+
+    Who tries several keys gives the `jobs` that the tasks make.
+    """
+    jobs = jobs or Jobs.of(instance, tasks, order)
     start = jobs.justified(key=key, rounds=rounds, known=known, checkpoint=checkpoint)
     return _settled(instance, tasks, order, start)
 
@@ -198,7 +204,7 @@ def schedule_scarce_first(
     waits, next_start, next_task, _ = jobs.arcs
     sequence = in_sequence(waits, next_start, next_task)
     is_kept = between(sequence, next_start, next_task, is_urgent)
-    part = jobs._replace(release=heads(sequence, *jobs.arcs[1:], jobs.release))
+    part = replace(jobs, release=heads(sequence, *jobs.arcs[1:], jobs.release))
     part = part.part(is_kept, is_scarce)
     start = part.justified(key=key[is_kept], rounds=rounds)
     wanted = part.finish(start) - jobs.length

@@ -5,6 +5,9 @@ import numpy as np
 from teccl._kernels import inner, kernel, maker
 from teccl.construct.kernels import _first_free_slot, _grow, _heap_pop, _heap_push
 
+# So few are sorted sooner without making arrays.
+_FEW = 15
+
 
 @inner
 def _is_alike(a, b, res_start, res, res_offset, res_hold):
@@ -48,6 +51,17 @@ def _places(owner, count):
     for each in owner:
         start[each + 1] += 1
     return np.cumsum(start)
+
+
+@inner
+def _by_load(touched, num, left):
+    """Sort a few resources by the work left on them, most first; of equal ones the first stays."""
+    for i in range(1, num):
+        each, j = touched[i], i
+        while j > 0 and left[each] > left[touched[j - 1]]:
+            touched[j] = touched[j - 1]
+            j -= 1
+        touched[j] = each
 
 
 @inner
@@ -130,9 +144,13 @@ def list_schedule(
                 is_touched[q] = True
                 touched[num_touched] = q
                 num_touched += 1
-        order = np.argsort(-left[touched[:num_touched]])
+        if num_touched <= _FEW:
+            _by_load(touched, num_touched, left)
+        else:
+            queues = touched[:num_touched]
+            touched[:num_touched] = queues[np.argsort(-left[queues])]
         for index in range(num_touched):
-            q = touched[order[index]]
+            q = touched[index]
             is_touched[q] = False
             while queue_size[q] > 0:
                 slot = _first_free_slot(slot_free, slot_start[q], slot_start[q + 1])

@@ -7,7 +7,7 @@ import numpy as np
 
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray
-from teccl.construct.jobs import justify_serially
+from teccl.construct.jobs import Jobs, justify_serially
 from teccl.construct.multicast import Tables
 from teccl.construct.params import (
     GAPS_EACH,
@@ -77,12 +77,17 @@ def listing_work(num_tasks: int, hops: float) -> int:
 def routed_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     """Yield plans from balanced trees and paths, scheduled in several orders."""
     best, work = NEVER, routing_work(instance)
+    known = set[tuple[bytes | None, ...]]()
     for plan in _routings(instance, goal):
         goal.begin(_laying_work(instance))
-        for listed in listed_plans(instance, plan, goal):
+        # Where there is little choice, as along a ring, other prices give the same ways again.
+        parts = (plan.rows, plan.reduce, plan.feeder, plan.path)
+        ways = tuple(None if part is None else part.tobytes() for part in parts)
+        for listed in () if ways in known else listed_plans(instance, plan, goal):
             if listed.finish <= best:
                 best = listed.finish
                 yield listed
+        known.add(ways)
         if not goal.is_worth(best, work):
             return
 
@@ -141,12 +146,12 @@ def listed_starts(
     """
     work = work or listing_work(len(tasks), len(tasks.hop_link) / max(1, len(tasks)))
     best = NEVER
-    serial = bool(instance.slots.max() == 1)
+    jobs = Jobs.of(instance, tasks, order) if instance.slots.max() == 1 else None
     for key, weight in _keys(instance, tasks, goal.target, order):
         if not goal.is_worth(best, work):
             return
         goal.begin(work)
-        for start in starts_by_key(instance, tasks, order, key, weight, serial=serial):
+        for start in starts_by_key(instance, tasks, order, key, weight, jobs=jobs):
             finish = finish_time(tasks, start)
             if finish < best:
                 best = finish
@@ -162,11 +167,13 @@ def starts_by_key(
     key: IntArray,
     weight: float,
     *,
-    serial: bool,
+    jobs: Jobs | None,
 ) -> Iterator[IntArray]:
-    """Yield starts by a key: serial scheduling, list scheduling, and the latter justified."""
-    if serial:
-        yield justify_serially(instance, tasks, key=key, rounds=JUSTIFICATIONS, order=order)
+    """Yield starts by a key: of jobs placed serially, list scheduling, and the latter justified."""
+    if jobs is not None:
+        yield justify_serially(
+            instance, tasks, key=key, rounds=JUSTIFICATIONS, order=order, jobs=jobs
+        )
     start = schedule_tasks(instance, tasks, key=key, weight=weight, order=order)
     yield start
     if finish_time(tasks, start) < NEVER:

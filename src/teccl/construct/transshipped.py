@@ -15,6 +15,7 @@ import numpy as np
 
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray
+from teccl.construct.jobs import Jobs
 from teccl.construct.params import NEVER, PART, PYTHON_UNITS, TREE_UNITS
 from teccl.construct.paths import Paths
 from teccl.construct.plan import Plan, with_starts
@@ -70,7 +71,8 @@ def flow_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     tasks = tasks_of_plan(instance, plan)
     order, best = precedence(instance, tasks), NEVER
     goal.begin(listing_work(len(tasks), len(tasks.hop_link) / max(1, len(tasks))))
-    for start in starts_by_key(instance, tasks, order, key, 0.0, serial=True):
+    jobs = Jobs.of(instance, tasks, order)
+    for start in starts_by_key(instance, tasks, order, key, 0.0, jobs=jobs):
         finish = finish_time(tasks, start)
         if finish < best:
             best = finish
