@@ -36,6 +36,7 @@ def test_export_as_json(schedule, tmp_path):
     assert document["files"] == [str(file)]
     assert document["verified"] is True
     assert document["environment"]["MSCCL_XML_FILES"] == str(file)
+    assert "nowhere; give -o" in run("export", schedule, "--to", "msccl").out
     quiet = run("export", schedule, "--to", "msccl", "--quiet")
     assert (quiet.code, quiet.out) == (0, "")
 

@@ -155,6 +155,8 @@ def export_text(made: "Export", *, written: bool) -> str:
         names = [str(file.path) for file in made.files]
         more = f" and {len(names) - 1} more" if len(names) > 1 else ""
         rows.append(("saved to", names[0] + more))
+    else:
+        rows.append(("saved to", "nowhere; give -o FILE to write it"))
     parts = [pairs(rows)]
     parts += [f"note: {note}" for note in made.notes]
     if made.environment:
