@@ -6,7 +6,10 @@ from typing import Any
 from _quality.chance import Chance
 from _quality.demands import COLLECTIVES, ROOTED
 
-SIZES = ("1B", "7B", "100B", "1KB", "1000B", "4KiB", "12345B", "64KB", "1MB", "1/3KB")
+SIZES = (
+    *("1B", "2B", "3B", "7B", "100B", "1KB", "1000B", "4KiB", "12345B", "64KB", "1MB", "1/3KB"),
+    "1.5KiB",
+)
 READY = ("0", "1us", "0.5us", "10us", "1/7us")
 _KINDS = (*COLLECTIVES, "explicit")
 
@@ -25,7 +28,7 @@ def _draw_tenant(chance: Chance, num_gpus: int, name: str) -> dict[str, Any]:
     kind = chance.choice(_KINDS)
     ranks = list(range(num_gpus))
     if chance.coin(0.25):
-        ranks = chance.sample(ranks, chance.whole(2, num_gpus))
+        ranks = chance.sample(ranks, chance.whole(1, num_gpus))
     entry: dict[str, Any] = {"name": name}
     if kind == "alltoallv":
         entry["matrix"] = _draw_matrix(chance, len(ranks))
@@ -44,10 +47,10 @@ def _draw_tenant(chance: Chance, num_gpus: int, name: str) -> dict[str, Any]:
 
 
 def _draw_matrix(chance: Chance, count: int) -> list[list[str]]:
-    """Draw bytes between ranks, some of them zero, the diagonal included."""
+    """Draw bytes between ranks, some of them zero, the diagonal included, or whole rows."""
     return [
-        ["0" if chance.coin(0.4) else chance.choice(SIZES) for _ in range(count)]
-        for _ in range(count)
+        ["0" if chance.coin(zeros) else chance.choice(SIZES) for _ in range(count)]
+        for zeros in [chance.choice((0.4, 0.4, 0.4, 0.9, 1.0)) for _ in range(count)]
     ]
 
 

@@ -36,7 +36,16 @@ _OPTIONS: dict[str, tuple[float, tuple[Any, ...]]] = {
     "warm_start": (0.1, (False,)),
     "solver": (0.15, ("cpsat", "highs")),
     "seed": (0.2, (1, 2)),
+    "any_order": (0.1, (True,)),
+    "overhead": (0.05, ("1us", "1/7us", "10ns")),
+    # Changes of the first link, in one direction or both, and of all links of a node.
+    "without_links": (0.04, ("{src}:{dst}", "{src}>{dst}", "{src}:*")),
+    "degrade": (0.07, ("{src}:{dst}=50%", "{src}>{dst}=1/3", "{src}:*=7%")),
+    "threads": (0.1, (1, 2)),
+    # A schedule that a short search with the same options made.
+    "from_schedule": (0.1, (True,)),
 }
+_CHANGES = ("without_links", "degrade")
 
 
 def draw_case(seed: int, index: int) -> Case:
@@ -48,7 +57,7 @@ def draw_case(seed: int, index: int) -> Case:
     for name, (probability, values) in _OPTIONS.items():
         value, is_given = chance.choice(values), chance.coin(probability)
         if is_given:
-            keywords[name] = value
+            keywords[name] = value.format(**network["links"][0]) if name in _CHANGES else value
     # A number of chunks and the most of them exclude each other, which one case in many may show.
     if isinstance(keywords.get("chunks"), int) and chance.coin(0.9):
         keywords.pop("max_chunks", None)

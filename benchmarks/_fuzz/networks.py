@@ -4,7 +4,10 @@ from typing import Any
 
 from _quality.chance import Chance
 
-RATES = ("10GB/s", "25GB/s", "50GB/s", "100Gb/s", "7GB/s", "3.3GB/s", "1/3GB/s", "46GB/s")
+RATES = (
+    *("10GB/s", "25GB/s", "50GB/s", "100Gb/s", "7GB/s", "3.3GB/s", "1/3GB/s", "46GB/s"),
+    *("3.7Gb/s", "0.9GiB/s", "999MB/s"),
+)
 LATENCIES = ("0", "0.7us", "1us", "1.3us", "1/3us", "5us", "50ns")
 OVERHEADS = ("1us", "0.3us", "1/7us", "10ns")
 STARTS_US = (0, 0.5, 1, 3, 10, 100)
