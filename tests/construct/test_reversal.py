@@ -56,9 +56,10 @@ def test_transposed_problem() -> None:
         assert np.array_equal(mirror.chunks.sources(chunk), problem.chunks.destinations(chunk))
 
 
-def test_gather_turns_into_scatter() -> None:
-    """Collectives without a mirror of their own swap the ends of every chunk."""
-    problem = make_problem("ring:gpus=4", Demand.collective("gather", size="1MB", root=2))
+@pytest.mark.parametrize("collective", ["gather", "alltoall", "scattergather"])
+def test_collectives_without_a_mirror_swap_the_ends_of_every_chunk(collective: str) -> None:
+    """A Gather turns into a Scatter, an AllToAll into one whose chunks have other numbers."""
+    problem = make_problem("ring:gpus=4", Demand.collective(collective, size="1MB"))
     mirror = transposed_problem(problem)
     for chunk in range(len(problem.chunks)):
         assert np.array_equal(mirror.chunks.sources(chunk), problem.chunks.destinations(chunk))

@@ -60,11 +60,11 @@ def _transposed_tenant(problem: Problem, tenant: Tenant) -> Tenant:
         Collective.REDUCESCATTER: Collective.ALLGATHER,
         Collective.ALLREDUCE: Collective.ALLGATHER,
         Collective.REDUCE: Collective.BROADCAST,
-        Collective.ALLTOALL: Collective.ALLTOALL,
     }
     if tenant.collective in swap:
         return replace(tenant, collective=swap[tenant.collective])
-    # Anything else turns into explicit chunks with both ends swapped.
+    # Anything else turns into explicit chunks with both ends swapped: the chunks of an AllToAll are
+    # those of an AllToAll again, but with other numbers.
     blocks = problem.blocks(tenant)
     chunks = tuple(
         ExplicitChunk(block.destinations, block.sources, size=block.size) for block in blocks
