@@ -2,8 +2,10 @@
 
 import importlib
 import os
+import pickle
 import runpy
 import sys
+from pathlib import Path
 
 import numba as nb
 import numpy as np
@@ -51,6 +53,22 @@ def test_stamps_tell_what_a_kernel_is_made_of(tmp_path, monkeypatch) -> None:
         module = runpy.run_path(str(tmp_path / "caller.py"))
         stamps.append(module["caller"]._cache._cache_file._source_stamp)
     assert stamps[0] == stamps[1] != stamps[2]
+
+
+def test_a_cache_that_names_what_has_gone_is_empty(tmp_path, monkeypatch) -> None:
+    """A kernel is compiled again where an older version had other types, not refused."""
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "called.py").write_text(CALLED.format(1), encoding="utf-8")
+    (tmp_path / "caller.py").write_text(CALLER.format("called", 2), encoding="utf-8")
+    for _ in range(2):
+        sys.modules.pop("called", None)
+        caller = runpy.run_path(str(tmp_path / "caller.py"))["caller"]
+        assert caller(3) == 8
+        index = Path(caller._cache._cache_file._index_path)
+        assert index.is_file()
+        # What pickle makes of a class that no module has any more.
+        gone = pickle.dumps(nb.__version__) + b"cteccl.errors\nNothing\n."
+        index.write_bytes(gone)
 
 
 def test_numba_hears_of_inner_kernels_when_a_caller_is_compiled() -> None:

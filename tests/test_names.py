@@ -23,9 +23,6 @@ NAMED_AFTER_ENTRIES = (
 )
 # The pipeline in small, module by module: `orbit/schedule.py` is to orbits what `schedule` is.
 MIRRORS = ("orbit",)
-# What tables of compiled code still share with others; names leave this list, none comes.
-SHARED_MODULES: set[str] = set()
-SHARED_CLASSES = {"Jobs", "Network"}
 # Lines of this many make a repeat that one function should serve.
 LONGEST_REPEAT = 11
 
@@ -50,9 +47,7 @@ def test_no_two_modules_share_a_name():
         entry = path.parent if path.name == "__init__.py" else path
         if entry != ROOT and not inside(path, (*NAMED_AFTER_ENTRIES, *MIRRORS)):
             found[entry.stem].append(path)
-    twice = repeated(found)
-    assert not {name: twice[name] for name in twice if name not in SHARED_MODULES}
-    assert set(twice) == SHARED_MODULES, "a name that is no longer shared leaves the list"
+    assert not repeated(found)
 
 
 def test_no_two_public_classes_share_a_name():
@@ -62,9 +57,9 @@ def test_no_two_public_classes_share_a_name():
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found[node.name].append(path)
-    twice = repeated({name: [p for p in found[name] if not inside(p, MIRRORS)] for name in found})
-    assert not {name: twice[name] for name in twice if name not in SHARED_CLASSES}
-    assert set(twice) == SHARED_CLASSES, "a name that is no longer shared leaves the list"
+    assert not repeated(
+        {name: [p for p in found[name] if not inside(p, MIRRORS)] for name in found}
+    )
 
 
 def code_lines(path: Path) -> list[tuple[int, str]]:

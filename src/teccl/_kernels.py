@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterator
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +66,16 @@ def _compiled(function: Callable[..., Any], options: dict[str, bool]) -> Any:
     # Another numba may have none, and there may be nowhere to keep anything.
     if kept is not None and own is not None:
         kept._source_stamp = _hashed(repr(own), *_parts(function))  # noqa: SLF001, no other way in
+        kept._load_index = partial(_index, kept._load_index)  # noqa: SLF001
     return dispatcher
+
+
+def _index(load: Callable[[], dict[Any, str]]) -> dict[Any, str]:
+    """Return what a cache has; nothing where an older version names what is no longer there."""
+    try:
+        return load()
+    except (AttributeError, ImportError):
+        return {}
 
 
 def _parts(function: Callable[..., Any]) -> Iterator[str]:

@@ -15,7 +15,7 @@ IntArray = npt.NDArray[np.int64]
 
 # What a node is to the chunk that is being inserted.
 UNSEEN, OPEN, PASSED, HOLDER = 0, 1, 2, 3
-# Lists of routes in `Network.fan`.
+# Lists of routes in `NetworkTables.fan`.
 FAN_OUT, FAN_INTO, FAN_LEAD = 0, 1, 2
 # One candidate in so many is overlooked where the search is to vary.
 BLINK = 100
@@ -44,7 +44,7 @@ LABEL = record(
 )
 
 
-class Jobs(NamedTuple):
+class JobTables(NamedTuple):
     """What is to be delivered; each is one chunk, or one copy of it where nobody copies.
 
     Parameters

@@ -13,8 +13,8 @@ from teccl.problem import Problem
 from teccl.units import PICOSECONDS
 
 if TYPE_CHECKING:
-    from teccl.construct.labels import Jobs
-    from teccl.construct.timetable import Network, Records
+    from teccl.construct.labels import JobTables
+    from teccl.construct.timetable import NetworkTables, Records
 
 # Nodes up to which distances between all of them are computed, to aim searches.
 MAX_AIMED = 1024
@@ -22,9 +22,9 @@ MAX_AIMED = 1024
 FAR = 2**60
 
 
-def job_tables(instance: Instance) -> tuple["Jobs", IntArray]:
+def job_tables(instance: Instance) -> tuple["JobTables", IntArray]:
     """Return what is to be delivered and the chunk of each."""
-    from teccl.construct.labels import JOB, SOURCE, Jobs
+    from teccl.construct.labels import JOB, SOURCE, JobTables
 
     problem, table = instance.problem, instance.problem.chunks
     sources = [nodes.tolist() for nodes in table.sets]
@@ -44,7 +44,7 @@ def job_tables(instance: Instance) -> tuple["Jobs", IntArray]:
         job["size_index"][:-1] = table.size_index[chunk]
     held = np.zeros(len(source), dtype=SOURCE)
     held["node"], held["ready"] = source, instance.ready[table.tenant[chunk[owner]], source]
-    return Jobs(job=job, source=held, want=want), chunk
+    return JobTables(job=job, source=held, want=want), chunk
 
 
 def _packed(lists: list[list[int]]) -> tuple[IntArray, IntArray]:
@@ -54,9 +54,9 @@ def _packed(lists: list[list[int]]) -> tuple[IntArray, IntArray]:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), values
 
 
-def network_tables(instance: Instance, *, single: bool) -> "Network":
+def network_tables(instance: Instance, *, single: bool) -> "NetworkTables":
     """Return an instance's routes as the kernels take them."""
-    from teccl.construct.timetable import Network
+    from teccl.construct.timetable import NetworkTables
 
     problem, routes, topology = instance.problem, instance.routes, instance.problem.topology
     timed = [routes]
@@ -69,7 +69,7 @@ def network_tables(instance: Instance, *, single: bool) -> "Network":
     if steps is not None:
         length = _shortest_lengths(instance, steps)
     limit, load = _loads(instance)
-    return Network(
+    return NetworkTables(
         route=_route_table(routes, length),
         entry=_entry_table(timed, load),
         hop=_hop_table(instance),
@@ -162,7 +162,7 @@ def _distances(src: IntArray, dst: IntArray, length: IntArray, num: int) -> IntA
     return np.stack([all_distances(src, dst, each, num, FAR) for each in length])
 
 
-def diameter(net: "Network") -> int:
+def diameter(net: "NetworkTables") -> int:
     """Most routes on a shortest way between nodes that have one."""
     from teccl.construct.timetable import all_distances
 

@@ -38,7 +38,7 @@ WHO = record("begin", "job")
 COUNT = record("busy", "who")
 
 
-class Network(NamedTuple):
+class NetworkTables(NamedTuple):
     """Routes and what they hold; nothing in it changes but prices.
 
     Parameters
