@@ -9,7 +9,10 @@ from tests.sampling import counts
 
 import teccl
 from teccl.construct.gathering import gathered_allreduce
+from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance
+from teccl.construct.realise import realise
+from teccl.construct.sums import in_network_plans
 from teccl.demand import Demand
 from teccl.problem import Problem
 from teccl.topology import Link, Node, NodeKind, Topology
@@ -72,13 +75,17 @@ def test_both_halves_take_one_passage_for_each_chunk():
     [([10, 10, 5, 10], None), ([10, 10, 10], [500, 500, 700])],
     ids=["one slow link", "one long link"],
 )
-def test_ways_that_do_not_meet_in_time_are_kept_apart(rates, alphas):
+def test_who_is_nearer_sets_out_later(rates, alphas):
+    """All contributions to a sum come to the switch at once, and leave it as one."""
     topology = star(rates, alphas=alphas)
-    assert gathered_allreduce(*halves(topology)) is None
-    result = teccl.solve(topology, "allreduce", size="1MB", effort="quick", max_chunks=8)
-    assert result.verified
-    # GPUs add up, or those that are nearer set out later and all meet in one passage.
-    assert inputs_per_sum(result.schedule) in (set(), {1}, {len(rates)})
+    problem = Problem(topology=topology, demand=Demand.collective("allreduce", size="1MB"))
+    instance = Instance.build(problem)
+    (plan,) = in_network_plans(instance, Goal(target=0))
+    schedule = realise(instance, plan, method="test")
+    assert verify(schedule) == ()
+    assert inputs_per_sum(schedule) == {len(rates) - 1}
+    reduced = teccl.solve(topology, "reduce", size="1KB", root=0, effort="quick", chunks=1)
+    assert reduced.status is teccl.Status.OPTIMAL
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,6 @@ BoolArray = npt.NDArray[np.bool_]
 def gathered_allreduce(scatter: Instance, gather: Instance) -> Plan | None:
     """Return both halves as one plan without times; None where that cannot be or takes too long.
 
-    It cannot be where contributions would not meet in time.
-
     Parameters
     ----------
     scatter, gather

@@ -5,7 +5,13 @@ import numpy as np
 from teccl.construct.instance import Instance, IntArray, concatenated_ranges, in_own_time
 from teccl.construct.plan import Plan
 from teccl.construct.restricted import place_paths
-from teccl.construct.tasks import Tasks, own_links, replay_tasks, tasks_of_plan
+from teccl.construct.tasks import (
+    Tasks,
+    meeting_delays,
+    own_links,
+    replay_tasks,
+    tasks_of_plan,
+)
 from teccl.keywords import SwitchMode, Transit
 from teccl.schedule import Schedule, send_array
 from teccl.schedule.timing import transmission_from
@@ -52,10 +58,12 @@ def _scaled(instance: Instance, plan: Plan, method: str, unit: int) -> Schedule:
     routes, rows = instance.routes, plan.rows
     reduce = np.zeros(len(rows), dtype=bool) if plan.reduce is None else plan.reduce
     hop, end = own_links(instance, rows, reduce)
+    begin = rows[:, 2] + meeting_delays(instance, rows, reduce)
     if (end - hop != 1).any():
         owner = np.repeat(np.arange(len(rows)), end - hop)
         hop, rows, reduce = concatenated_ranges(hop, end), rows[owner], reduce[owner]
-    start = rows[:, 2] + routes.link_offset[hop]
+        begin = begin[owner]
+    start = begin + routes.link_offset[hop]
     sends = send_array(
         rows[:, 0],
         routes.links[hop],
@@ -80,10 +88,11 @@ def _timed(instance: Instance, plan: Plan, method: str) -> Schedule:
     hop, end = own_links(instance, rows, reduce)
     owner = np.repeat(np.arange(len(rows)), end - hop)
     hop = concatenated_ranges(hop, end)
+    begin = rows[:, 2] + meeting_delays(instance, rows, reduce)
     sends = send_array(
         rows[owner, 0],
         instance.routes.links[hop],
-        rows[owner, 2] + _offsets(instance, rows[owner], hop),
+        begin[owner] + _offsets(instance, rows[owner], hop),
         transfer=rows[owner, 3],
         reduce=reduce[owner],
     )

@@ -3,8 +3,8 @@
 An AllGather schedule in which every node receives each chunk once is, per chunk, a tree away from
 its source. Run backwards on the original links it is a tree towards it, along which contributions
 are combined, each counted once. A switch that copies would have to combine, so the AllGather is
-made without switch copy, except in switches that reduce. Even those combine only what arrives at
-the same instant, so that all ways that come together must be equally long up to there.
+made without switch copy, except in switches that reduce. Those combine only what arrives at the
+same instant, as the copies of a multicast leave a switch at one.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from teccl.construct.instance import Instance, IntArray, concatenated_ranges
+from teccl.construct.instance import Instance, IntArray
 from teccl.construct.multicast import Tables
 from teccl.construct.plan import Plan
+from teccl.construct.tasks import meeting_delays
 from teccl.demand import Collective, Demand, ExplicitChunk, Tenant
 from teccl.keywords import SwitchMode, Transit
 from teccl.problem import Problem
@@ -78,8 +79,7 @@ def reversed_plan(
     """Make the multicast on the reversed network and turn it round.
 
     Returns a plan on the instance's own routes, in which every row is a transfer of its own; with
-    `gathers` those that come together in a switch are one. None also where ways that would come
-    together are not equally long.
+    `gathers` those that come together in a switch are one, and who is nearer sets out later.
     """
     backward = Instance.build(
         transposed_problem(instance.problem, gathers=gathers),
@@ -94,20 +94,6 @@ def reversed_plan(
     if not gathers:
         rows[:, 3] = np.arange(len(rows))
         rows[:, 4] = 0
-    elif not _meet_in_time(instance, rows):
-        return None
-    return Plan(rows=rows, finish=plan.finish, reduce=np.ones(len(rows), dtype=bool))
-
-
-def _meet_in_time(instance: Instance, rows: IntArray) -> bool:
-    """Whether all rows of a transfer start and are on each of its links at the same time."""
-    routes = instance.routes
-    starts = np.unique(rows[:, 2:4], axis=0)
-    if len(starts) > len(np.unique(rows[:, 3])):
-        return False
-    begin, end = routes.link_start[rows[:, 1]], routes.link_start[rows[:, 1] + 1]
-    owner = np.repeat(np.arange(len(rows)), end - begin)
-    hop = concatenated_ranges(begin, end)
-    time = rows[owner, 2] + routes.link_offset[hop]
-    met = np.stack([rows[owner, 3], routes.links[hop], time])
-    return np.unique(met, axis=1).shape[1] == np.unique(met[:2], axis=1).shape[1]
+    reduce = np.ones(len(rows), dtype=bool)
+    rows[:, 2] -= meeting_delays(instance, rows, reduce)
+    return Plan(rows=rows, finish=plan.finish, reduce=reduce)

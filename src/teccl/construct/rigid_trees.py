@@ -245,6 +245,7 @@ def joined_pieces(tasks: Tasks, piece: IntArray, offset: IntArray) -> RigidPiece
     by_out = order_by(piece[out])
     source = tasks.source_start[roots]
     senders = tasks.source_start[roots + 1] - source
+    sources = concatenated_ranges(source, source + senders)
     joined = replace(
         tasks,
         chunk=tasks.chunk[roots],
@@ -262,7 +263,8 @@ def joined_pieces(tasks: Tasks, piece: IntArray, offset: IntArray) -> RigidPiece
         out_node=tasks.out_node[by_out],
         out_length=(tasks.out_length + offset[out])[by_out],
         source_start=np.concatenate([[0], np.cumsum(senders)]),
-        source=tasks.source[concatenated_ranges(source, source + senders)],
+        source=tasks.source[sources],
+        source_delay=tasks.source_delay[sources],
         feeder=None,
     )
     return RigidPieces(joined, piece, offset)

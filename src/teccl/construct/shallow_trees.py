@@ -140,6 +140,7 @@ class _Rows:
             out_length=outs[:, 1],
             source_start=first,
             source=np.array(self.source, dtype=np.int64),
+            source_delay=np.zeros(len(self.source), dtype=np.int64),
         )
 
 

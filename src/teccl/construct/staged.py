@@ -467,7 +467,7 @@ def _concatenated(parts: list[Tasks], offsets: list[int]) -> Tasks:
 
     begin = [part.start + offset for part, offset in zip(parts, offsets, strict=True)]
     plain = ["chunk", "src", "hop_link", "hop_offset", "res", "res_offset", "res_hold"]
-    plain += ["out_node", "out_length", "source"]
+    plain += ["out_node", "out_length", "source", "source_delay"]
     return Tasks(
         reduce=np.concatenate([part.reduce for part in parts]),
         start=np.concatenate(begin),
@@ -521,14 +521,13 @@ def _waits_for_sums(
     """Yield arcs to the tasks that send a sum from those that brought its parts."""
     sources: dict[int, set[int]] = {}
     sender = np.repeat(np.arange(len(tasks)), np.diff(tasks.source_start))
-    for task, chunk, node in zip(
-        sender.tolist(), tasks.chunk[sender].tolist(), tasks.source.tolist(), strict=True
-    ):
+    entries = (sender, tasks.chunk[sender], tasks.source, tasks.source_delay)
+    for task, chunk, node, delay in zip(*(each.tolist() for each in entries), strict=True):
         if chunk not in sources:
             sources[chunk] = _nodes_of(stage, chunk, sources=True)
         if node in sources[chunk]:
             for other, length in brought.get((stage.item[chunk].piece, node), ()):
-                yield other, first + task, length
+                yield other, first + task, max(0, length - delay)
 
 
 def _note_arrivals(

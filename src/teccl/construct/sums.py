@@ -30,7 +30,11 @@ def reduction_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
     can_gather = 0 < num_switches == len(reducing_switches(instance))
     for gathers in (True, False) if can_gather else (False,):
         backward = reversed_plan(instance, best_multicast, gathers=gathers)
-        plan = None if backward is None else _replayed(instance, backward)
+        if backward is None:
+            continue
+        if gathers:
+            yield backward
+        plan = _replayed(instance, backward)
         if plan is not None:
             yield plan
 

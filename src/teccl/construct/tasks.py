@@ -38,8 +38,8 @@ class Tasks:
         CSR list of receiving GPUs and when they have it.
     src
         Sending GPU, the first of several.
-    source_start, source
-        CSR list of all sending GPUs.
+    source_start, source, source_delay
+        CSR list of all sending GPUs, and how much later than the task each sets out.
     start
         When the plan starts it.
     feeder
@@ -62,6 +62,7 @@ class Tasks:
     out_length: IntArray
     source_start: IntArray
     source: IntArray
+    source_delay: IntArray
     feeder: IntArray | None = None
 
     def __len__(self) -> int:
@@ -82,10 +83,11 @@ def tasks_of_plan(instance: Instance, plan: Plan) -> Tasks:
     task_of_row, first = np.cumsum(is_first) - 1, np.flatnonzero(is_first)
     count = len(first)
     route, shared = rows[:, 1], rows[:, 4]
+    delay = meeting_delays(instance, rows, reduce)
     begin, end = own_links(instance, rows, reduce)
-    hop, hop_owner = concatenated_ranges(begin, end), np.repeat(task_of_row, end - begin)
+    hop, hop_row = concatenated_ranges(begin, end), np.repeat(np.arange(len(rows)), end - begin)
     begin, end = resource_places(instance, begin, end)
-    res, res_owner = concatenated_ranges(begin, end), np.repeat(task_of_row, end - begin)
+    res, res_row = concatenated_ranges(begin, end), np.repeat(np.arange(len(rows)), end - begin)
     # The rows of a passage begin at one GPU, unless it brings contributions together.
     begins = np.flatnonzero((np.diff(task_of_row, prepend=-1) > 0) | (reduce & (shared > 0)))
     return Tasks(
@@ -93,20 +95,33 @@ def tasks_of_plan(instance: Instance, plan: Plan) -> Tasks:
         reduce=reduce[first],
         src=routes.src[route[first]],
         start=rows[first, 2],
-        hop_start=starts_of(hop_owner, count),
+        hop_start=starts_of(task_of_row[hop_row], count),
         hop_link=routes.links[hop],
-        hop_offset=routes.link_offset[hop],
-        res_start=starts_of(res_owner, count),
+        hop_offset=routes.link_offset[hop] + delay[hop_row],
+        res_start=starts_of(task_of_row[res_row], count),
         res=routes.res[res],
-        res_offset=routes.res_offset[res],
+        res_offset=routes.res_offset[res] + delay[res_row],
         res_hold=routes.res_hold[res],
         out_start=starts_of(task_of_row, count),
         out_node=routes.dst[route],
-        out_length=routes.length[route],
+        out_length=routes.length[route] + delay,
         source_start=starts_of(task_of_row[begins], count),
         source=routes.src[route[begins]],
+        source_delay=delay[begins],
         feeder=plan.feeder,
     )
+
+
+def meeting_delays(instance: Instance, rows: IntArray, reduce: npt.NDArray[np.bool_]) -> IntArray:
+    """How much later than its passage each row sets out, so that contributions meet in time.
+
+    All of a passage that adds up arrive at one GPU, over links that are the same once they have
+    met: who is nearer sets out later by as much as its way is shorter.
+    """
+    length = instance.routes.length[rows[:, 1]]
+    longest = np.zeros(1 + int(rows[:, 3].max(initial=-1)), dtype=np.int64)
+    np.maximum.at(longest, rows[:, 3], length)
+    return np.where(reduce, longest[rows[:, 3]] - length, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +145,7 @@ def precedence(instance: Instance, tasks: Tasks) -> Precedence:
     sender = np.repeat(np.arange(len(tasks)), np.diff(tasks.source_start))
     release = np.zeros(len(tasks), dtype=np.int64)
     tenant = problem.chunks.tenant[tasks.chunk[sender]]
-    np.maximum.at(release, sender, instance.ready[tenant, tasks.source])
+    np.maximum.at(release, sender, instance.ready[tenant, tasks.source] - tasks.source_delay)
     if tasks.feeder is not None:
         return _explicit_precedence(tasks, tasks.feeder, release)
     num_chunks = len(problem.chunks)
@@ -140,17 +155,18 @@ def precedence(instance: Instance, tasks: Tasks) -> Precedence:
     need_key = tasks.source * num_chunks + tasks.chunk[sender]
     low, high = _places(arrival_key[order], need_key, problem.topology.num_nodes * num_chunks)
     feeder = order[concatenated_ranges(low, high)]
-    waiter = np.repeat(sender, high - low)
-    before = owner[feeder]
+    entry = np.repeat(np.arange(len(sender)), high - low)
+    waiter, before = sender[entry], owner[feeder]
     # A broadcast of the result waits for contributions, never the other way round.
     keep = ~(tasks.reduce[waiter] & ~tasks.reduce[before]) & (before != waiter)
     feeder, waiter, before = feeder[keep], waiter[keep], before[keep]
+    lag = np.maximum(tasks.out_length[feeder] - tasks.source_delay[entry[keep]], 0)
     by_task = order_by(before)
     return Precedence(
         waits=np.bincount(waiter, minlength=len(tasks)),
         next_start=starts_of(before, len(tasks)),
         next_task=waiter[by_task],
-        next_lag=tasks.out_length[feeder[by_task]],
+        next_lag=lag[by_task],
         release=release,
     )
 

@@ -54,6 +54,12 @@ class Block:
         self.published = -1
 
 
+def held(memory, cell):
+    """What a place in memory holds; reading what nobody wrote is the program's fault."""
+    assert cell in memory, f"reads {cell}, which nobody wrote"
+    return memory[cell]
+
+
 class Interpreter:
     """Runs one program."""
 
@@ -149,9 +155,9 @@ class Interpreter:
             value = self.queues[block.into].popleft()
             done.append(("room", block.into))
             if kind.startswith("rr"):
-                value += memory[source]
+                value += held(memory, source)
         else:
-            value = memory[source] + (memory[target] if kind == "re" else 0)
+            value = held(memory, source) + (held(memory, target) if kind == "re" else 0)
         if sends:
             self.queues[block.out].append(value)
             done.append(("data", block.out))
