@@ -96,7 +96,28 @@ def test_owners_add_up_the_roots_group_too() -> None:
         [next(m for m, holds in enumerate(share[1].holds) if holds and m != 1) for share in shares]
         for shares in (elsewhere.shares, anywhere.shares)
     ]
-    assert owners == [[2, 4, 3, 5], [0, 2, 4, 0, 3, 5]]
+    assert owners == [[2, 4, 3, 5], [0, 2, 4, 3, 5]]
+
+
+def test_members_of_unequal_groups_own_once() -> None:
+    """Who is alone leads in every turn and owns in one; several such own in different ones."""
+    _, elsewhere, *_ = grouped_for([0, 1, 1, 1, 2, 3], root=0)
+    owners = [
+        next(m for m, holds in enumerate(far.holds) if holds and m)
+        for _, far, _ in elsewhere.shares
+    ]
+    assert sorted(owners) == [1, 2, 3, 4, 5]
+    leaders = [
+        [m for m, holds in enumerate(near.holds) if holds and m] for near, *_ in elsewhere.shares
+    ]
+    assert all(owner in held for owner, held in zip(owners, leaders, strict=True))
+    assert {owner: held[0] for owner, held in zip(owners, leaders, strict=True)} == {
+        1: 1,
+        2: 2,
+        3: 3,
+        4: 2,
+        5: 3,
+    }
 
 
 def test_groups_of_two_parts_have_no_owner_between_them() -> None:

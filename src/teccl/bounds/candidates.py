@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from teccl.bounds.cuts import Cut
-from teccl.bounds.lengths import flow_prices
+from teccl.bounds.lengths import flow_prices, unicast_load
 from teccl.bounds.network import Network, all_distances
 from teccl.bounds.windows import FAR, carried
 from teccl.problem import Problem
@@ -37,7 +37,7 @@ def candidate_cuts(network: Network, *, narrow: bool = True) -> Iterator[Cut]:
     problem = network.problem
     cuts = [*_ports(problem, chosen), *_clusters(network, narrow=narrow)]
     if narrow:
-        cuts += [*_narrow(network, chosen), *_priced(network)]
+        cuts += [*_narrow(network, chosen), *_priced(network), *_nearer(network, chosen)]
     for cut in cuts:
         key = cut.inside.tobytes()
         if key not in seen and cut.inside.any() and not cut.inside.all():
@@ -191,6 +191,33 @@ def _priced(network: Network) -> Iterator[Cut]:
         if len(members):
             first = topology.nodes[int(members[0])].name
             yield Cut(inside, f"the {len(members)} gpus around {first}")
+
+
+def _nearer(network: Network, nodes: list[int]) -> Iterator[Cut]:
+    """What is fewer hops from one GPU than from another, where unicasts have most to cross.
+
+    Flows to a single GPU find no cut through the middle of a mesh, which is narrow only for what
+    all GPUs on one side have for all on the other.
+    """
+    load, topology = unicast_load(network), network.problem.topology
+    if load is None:
+        return
+    hops = all_distances(network.problem, np.ones(topology.num_links, dtype=np.int64))
+    speeds, amounts = _speeds(network), np.zeros((topology.num_nodes, topology.num_nodes))
+    np.add.at(amounts, load.pairs[:2], [float(amount) for amount in load.pairs.amount])
+    found: dict[bytes, tuple[float, npt.NDArray[np.bool_]]] = {}
+    for node in _fullest(network, nodes, speeds):
+        apart = hops[topology.gpus] - hops[node]
+        for nearer in (apart < 0, apart > 0, apart <= 0, apart >= 0):
+            crossing = ~nearer[:, topology.link_src] & nearer[:, topology.link_dst]
+            needs = ((~nearer @ amounts) * nearer).sum(axis=1)
+            times = needs / np.maximum(crossing @ speeds, speeds.min())
+            for k in np.argsort(-times, kind="stable")[:MAX_ALIKE].tolist():
+                found[nearer[k].tobytes()] = float(times[k]), nearer[k]
+    for _, inside in sorted(found.values(), key=lambda each: -each[0])[: 2 * MAX_ALIKE]:
+        members = topology.gpus[inside[topology.gpus]].tolist()
+        for first in members[:1]:
+            yield Cut(inside, f"the {len(members)} gpus around {topology.nodes[first].name}")
 
 
 class _Pipes(NamedTuple):

@@ -54,7 +54,7 @@ PYTHON_UNITS: Final = 32
 # Chunks up to which more are tried whatever their latencies, and the most there are: beyond the
 # first a chunk takes at least as long on some link as that link's latency (quality).
 MANY_CHUNKS: Final = 64
-MOST_CHUNKS: Final = 1024
+MOST_CHUNKS: Final = 4096
 # Of the numbers of chunks tried, the fewest within this part of the best is taken; times that
 # differ by less than this part of a chunk's time on a link differ by rounding. Where each transfer
 # has an overhead the times come from measurements, which are not better than the second.

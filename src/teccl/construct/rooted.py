@@ -53,9 +53,9 @@ def grouped_for(groups: Sequence[int], root: int) -> Iterator[Scheme]:
         return
     for owning in (others, inside) if len(inside) > len(others) else (others,):
         by_owners = list[tuple[Level, ...]]()
-        for turn in range(max(map(len, owning))):
+        for turn, owners in enumerate(_owners(owning)):
             near = Level(beside, _held_by(count, {*_leaders(inside, turn), root}))
-            for owner in _leaders(owning, turn):
+            for owner in owners:
                 far = Level(apart, _held_by(count, {owner, root}))
                 by_owners.append((near, far, _at_root(count, root)))
         yield Scheme(name="hierarchy", shares=tuple(by_owners))
@@ -63,6 +63,20 @@ def grouped_for(groups: Sequence[int], root: int) -> Iterator[Scheme]:
 
 def _leaders(groups: Sequence[Sequence[int]], turn: int) -> list[int]:
     return [members[turn % len(members)] for members in groups]
+
+
+def _owners(groups: Sequence[Sequence[int]]) -> list[list[int]]:
+    """Return who owns a share in each turn: each member once, in a turn in which it leads.
+
+    Members of small groups lead in several turns; groups take different ones of theirs.
+    """
+    turns = max(map(len, groups))
+    owners: list[list[int]] = [[] for _ in range(turns)]
+    for number, members in enumerate(groups):
+        for place, member in enumerate(members):
+            leads = range(place, turns, len(members))
+            owners[leads[number % len(leads)]].append(member)
+    return owners
 
 
 def _at_root(count: int, root: int) -> Level:

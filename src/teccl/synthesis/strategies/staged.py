@@ -139,8 +139,10 @@ def climb(search: Search, scheme: Scheme, seen: Outlook) -> Iterator[None]:
         work = delivery_work(search.features, seen.deliveries * pieces)
         guess = seen.floor_ps if before else _guess(seen)
         is_hopeless = search.incumbents and guess >= search.incumbents.fastest
-        # More pieces take no less than the last ones took, if that was more than estimated.
-        if is_hopeless or not search.is_worth(max(work, taken)):
+        # More pieces take no less than the last ones took, if that was more than estimated. Where
+        # nothing is known yet others find a first schedule with less.
+        needed = max(work, taken)
+        if is_hopeless or needed > search.budget.left or not search.is_worth(needed):
             return
         search.budget.spend(work)
         goal = Goal(
