@@ -42,7 +42,7 @@ class _Delivery(NamedTuple):
 def is_staged(problem: Problem) -> bool:
     """Whether ways lead through several switches, from every source to every destination."""
     routes, gpus = Instance.build(problem).routes, problem.topology.gpus
-    if np.diff(routes.link_start).max(initial=0) <= 2:
+    if not routes.are_staged():
         return False
     known = {*zip(routes.src.tolist(), routes.dst.tolist(), strict=True)}
     wanted = {(block.sources, block.destinations) for block in _blocks(problem)}

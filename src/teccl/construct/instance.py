@@ -59,6 +59,10 @@ class Routes:
         links, starts = self.links.tolist(), self.link_start.tolist()
         return [tuple(links[a:b]) for a, b in pairwise(starts)]
 
+    def are_staged(self) -> bool:
+        """Whether some lead through several switches."""
+        return bool(np.diff(self.link_start).max(initial=0) > 2)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instance:

@@ -34,7 +34,7 @@ def is_staged_exchange(instance: Instance) -> bool:
     table, routes = instance.problem.chunks, instance.routes
     if instance.slots.max() > 1 or table.reduce.any() or len(table.sizes) > 1:
         return False
-    if np.diff(routes.link_start).max(initial=0) <= 2:
+    if not routes.are_staged():
         return False
     used = np.unique(np.concatenate([table.source_set, table.destination_set]))
     if any(len(table.sets[i]) > 1 for i in used.tolist()):

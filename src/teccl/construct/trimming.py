@@ -83,10 +83,15 @@ def may_be_trimmed(instance: Instance) -> bool:
     if instance.grid is not None or problem.topology.has_profiles or problem.num_chunks < 2:
         return False
     several = any(len(nodes) > 1 for nodes in problem.chunks.sets)
-    is_staged = np.diff(instance.routes.link_start).max(initial=0) > 2
     is_plain = problem.buffer is None and len(problem.chunks.sizes) == 1
     is_one = len(problem.demand.tenants) == 1
-    return several and bool(is_staged) and is_plain and is_one and refusal(instance) is None
+    return (
+        several
+        and instance.routes.are_staged()
+        and is_plain
+        and is_one
+        and refusal(instance) is None
+    )
 
 
 def trimmed_work(instance: Instance) -> int:

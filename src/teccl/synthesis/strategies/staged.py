@@ -61,7 +61,8 @@ class Staged:
         # and so do schemes with fewer steps.
         waits = can_branch(problem) and has_waits(halves)
         limit = halves.expected_ps + waits
-        if not search.features.collectives - {Collective.REDUCE}:
+        is_rooted = search.features.collectives == {Collective.REDUCE}
+        if is_rooted and Instance.build(problem).routes.are_staged():
             # Trees that go through stages fill their ports less well than owners do.
             limit = NEVER
         # Whoever passes a sum on keeps or copies it; in one shot GPUs send nothing but their own.
