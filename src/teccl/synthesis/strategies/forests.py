@@ -114,11 +114,12 @@ class Forests:
 
 
 def _flow_work(features: Features) -> int:
-    """Units of flows over every switch and for every arc of trees of one kind."""
+    """Units of flows, for each root, over every switch and for every arc of trees of one kind."""
     topology = features.request.topology
     is_switch = topology.is_switch
     ports = is_switch[topology.link_src].sum() + is_switch[topology.link_dst].sum()
-    flows = topology.num_gpus * (topology.num_gpus + int(ports))
+    roots = len(features.request.problem(1).chunks)
+    flows = roots * (topology.num_gpus + int(ports))
     return features.phases * flows * topology.num_nodes**2 // STEPS
 
 
