@@ -197,3 +197,12 @@ def test_a_gpu_that_damage_cuts_off_is_refused(collective):
     damage = Damage.of(problem.fabric, down=["c0/gpu0:*"])
     with pytest.raises(MethodError, match=r"links do not join .*c0/gpu0"):
         for_any_chunks(problem, damage)
+
+
+@pytest.mark.parametrize("collective", [Collective.ALLGATHER, Collective.REDUCESCATTER], ids=str)
+@pytest.mark.parametrize(("rate", "size"), [(1013, 69651254), (1009, 80003263), (1013, 92779632)])
+def test_bounds_of_days_are_exact(collective, rate, size):
+    """Ways of more picoseconds than floats hold are not rounded up: one step takes no longer."""
+    problem = problem_of(f"ring:gpus=3,bandwidth={rate}B/s,alpha=0", collective, size)
+    step = Fraction(size * 10**12, 3 * rate)
+    assert step - 8 < summarise(problem).chunk_ps <= step

@@ -25,6 +25,8 @@ from teccl.units import PICOSECONDS, display_time
 
 # Distances from which on chunks are counted; more of them never loosen a bound.
 _THRESHOLDS = 256
+# Bits of whole numbers that floats add up without rounding, but for one to spare.
+_EXACT_BITS = 52
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,8 +86,14 @@ class _Network:
     def distances(self, nodes: IntArray, cost: IntArray) -> IntArray:
         """Least cost from every node to one of some, in picoseconds, -1 where no way leads there.
 
-        Costs are by link orbit.
+        Costs are by link orbit. Sums that floats do not hold exactly are rounded down.
         """
+        found = self._least(nodes, cost)
+        spare = max(0, int(found.max()).bit_length() - _EXACT_BITS)
+        return self._least(nodes, cost >> spare) << spare if spare else found
+
+    def _least(self, nodes: IntArray, cost: IntArray) -> IntArray:
+        """The same, exact below 2 ** 53."""
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import dijkstra
 
