@@ -230,3 +230,12 @@ def test_bounds_of_what_is_too_large_to_list():
     assert both["chunk_bound_s"] >= both["physical_bound_s"] == found["physical_bound_s"]
     assert "16384 GPUs" in run(*request).out
     assert run(*request[:3]).code == 2
+
+
+def test_a_file_that_is_not_there_has_no_ranks(tmp_path, monkeypatch):
+    """What is wrong is the path, not the option."""
+    monkeypatch.chdir(tmp_path)
+    for name, message in (("gone.json", "does not exist"), (".", "not a regular file")):
+        done = run("export", name, "--rank", "0")
+        assert done.code == 2
+        assert message in done.err

@@ -188,6 +188,23 @@ def test_programs_are_those_of_the_ranks_of_the_file():
         assert owned == expected
 
 
+def test_sends_of_ranks_are_those_of_the_ranks_of_the_file():
+    """Whose sends they are, of whose chunks and to whom is counted as in the file."""
+    fabric = parse_fabric(shuffled(Topology.parse("dgx-h100:chassis=2")))
+    schedule = solve_orbit(fabric, "alltoall", size="1MB", chunks=1).schedule
+    listed = expand(schedule)
+    topology, table = listed.problem.topology, listed.problem.chunks
+    for rank in (0, 5, 11):
+        expected = sorted(
+            (table.sources(s.chunk)[0], table.destinations(s.chunk)[0], s.link, s.start_ps)
+            for s in listed
+            if topology.link_src[s.link] == rank
+        )
+        sends = list(schedule.rank_sends(rank))
+        assert sorted((s.owner, s.target, s.link, s.start_ps) for s in sends) == expected
+        assert [s.peer for s in sends] == [topology.link_dst[s.link] for s in sends]
+
+
 def test_damage_is_named_as_in_the_file():
     """A cable by the names of its ends or by rank is that of the topology."""
     topology = shuffled(Topology.parse("dgx-h100:chassis=4"))

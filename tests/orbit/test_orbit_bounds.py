@@ -10,8 +10,11 @@ from tests.orbit.drawing import COLLECTIVES, draw_problem, draw_schedule
 import teccl
 from teccl.bounds.summary import summarise as listed_bounds
 from teccl.demand import Collective
-from teccl.orbit.bounds import summarise
+from teccl.errors import MethodError
+from teccl.orbit.bounds import for_any_chunks, summarise
+from teccl.orbit.damage import Damage
 from teccl.orbit.expansion import expanded_problem
+from teccl.orbit.fabric import Fabric, LinkOrbit, NodeOrbit
 from teccl.orbit.presets import parse_fabric
 from teccl.orbit.problem import FabricProblem
 
@@ -162,3 +165,44 @@ def test_certificates_name_what_binds():
     assert wide.certificate == "59 chunks must cross 4 links into gpu0, none before 20.5 us"
     far = summarise(problem_of("torus:dims=8x8", Collective.ALLGATHER, 64))
     assert "of way from gpu36 to gpu0" in far.certificate
+
+
+def apart() -> Fabric:
+    """Two circles of four GPUs each, which no link joins."""
+    return Fabric(
+        name="apart",
+        moduli=(4,),
+        nodes=tuple(NodeOrbit(name=f"{name}{{n}}", moduli=(4,)) for name in "gh"),
+        links=tuple(
+            LinkOrbit(src=i, dst=i, offset=(1,), bandwidth=Fraction(10**9)) for i in range(2)
+        ),
+    )
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES, ids=str)
+@pytest.mark.parametrize("kept", [1, 2])
+def test_gpus_that_nothing_joins_are_refused(collective, kept):
+    """What no schedule can do has no bound: a GPU without links, and circles that do not meet."""
+    fabric = replace(apart(), links=apart().links[:kept])
+    problem = FabricProblem(fabric=fabric, collective=collective, size=Fraction(10**6))
+    for bound in (summarise, for_any_chunks):
+        with pytest.raises(MethodError, match="links do not join"):
+            bound(problem)
+
+
+@pytest.mark.parametrize("collective", COLLECTIVES, ids=str)
+def test_a_gpu_that_damage_cuts_off_is_refused(collective):
+    """No time is enough to reach it."""
+    problem = problem_of("dgx-h100:chassis=4", collective, 10**6)
+    damage = Damage.of(problem.fabric, down=["c0/gpu0:*"])
+    with pytest.raises(MethodError, match=r"links do not join .*c0/gpu0"):
+        for_any_chunks(problem, damage)
+
+
+@pytest.mark.parametrize("collective", [Collective.ALLGATHER, Collective.REDUCESCATTER], ids=str)
+@pytest.mark.parametrize(("rate", "size"), [(1013, 69651254), (1009, 80003263), (1013, 92779632)])
+def test_bounds_of_days_are_exact(collective, rate, size):
+    """Ways of more picoseconds than floats hold are not rounded up: one step takes no longer."""
+    problem = problem_of(f"ring:gpus=3,bandwidth={rate}B/s,alpha=0", collective, size)
+    step = Fraction(size * 10**12, 3 * rate)
+    assert step - 8 < summarise(problem).chunk_ps <= step

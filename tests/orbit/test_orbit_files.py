@@ -8,9 +8,10 @@ import pytest
 from jsonschema import Draft202012Validator
 from tests.orbit.drawing import draw_problem, draw_schedule
 
-from teccl.errors import ScheduleError
+from teccl.errors import ScheduleError, TopologyError
 from teccl.orbit.expansion import expand
-from teccl.orbit.files import orbit_from_dict, orbit_to_dict
+from teccl.orbit.files import fabric_from_dict, fabric_to_dict, orbit_from_dict, orbit_to_dict
+from teccl.orbit.presets import parse_fabric
 from teccl.orbit.recognition import is_orbit_file
 from teccl.orbit.schedule import OrbitSchedule
 from teccl.schedule.schedule_files import schedule_from_dict
@@ -72,6 +73,32 @@ def test_damaged_files_are_refused(path, value, message):
     place[path[-1]] = value
     with pytest.raises(ScheduleError, match=message):
         orbit_from_dict(document)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "twice"),
+    [
+        *(("gpu{n}", "gpu1", "gpu1"), ("gpu{n}", "gpu{n+11}", "gpu11")),
+        *(("a{0}{1}", "b", "a110"), ("a{n}", "b", None), ("a{0}.{1}", "a{0}-{1}", None)),
+    ],
+)
+def test_two_nodes_of_one_name_are_refused(first, second, twice):
+    """A listed topology refuses them, and nobody could say which one is meant."""
+    plain = fabric_to_dict(parse_fabric("torus:dims=12x12"))
+    plain["nodes"][0]["name"] = "rank{n}"
+    sizes = {"moduli": [12, 12] if "{" in second else [1, 1]}
+    gpus = plain["nodes"][0] | {"name": first}
+    switches = {"name": second, "kind": "switch", "group": None} | sizes
+    slow = {"moduli": [12, 12], "bandwidth": "1GB/s"}
+    for changes in (
+        {"nodes": [gpus, switches]},
+        {"shared": [slow | {"name": first}, slow | {"name": second} | sizes]},
+    ):
+        if twice is None:
+            assert fabric_from_dict(plain | changes).num_gpus == 144
+            continue
+        with pytest.raises(TopologyError, match=f"'{twice}' is the name of two"):
+            fabric_from_dict(plain | changes)
 
 
 def test_any_rank_reads_its_own_sends():

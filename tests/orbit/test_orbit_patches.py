@@ -424,11 +424,12 @@ def test_links_are_named_as_everywhere():
     assert not Damage.of(fabric, slower={"0:1": Fraction(1)}).rates
 
 
-def test_a_gpu_that_is_cut_off_is_refused():
+@pytest.mark.parametrize("collective", ["allgather", "allreduce"])
+def test_a_gpu_that_is_cut_off_is_refused(collective):
     """No plan is patched that cannot be."""
     fabric = parse_fabric("torus:dims=4x4")
-    plan = solve_orbit(fabric, "allgather", size="1MB", chunks=1).schedule
-    with pytest.raises(MethodError, match="do not join all gpus"):
+    plan = solve_orbit(fabric, collective, size="1MB", chunks=1).schedule
+    with pytest.raises(MethodError, match="do not join"):
         mend_orbit(plan, Damage.of(fabric, down=["gpu5:*"]))
 
 

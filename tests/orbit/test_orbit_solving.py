@@ -145,3 +145,13 @@ def test_routes_that_would_not_fit_are_refused():
     """On a very long ring even the routes of one GPU are too many."""
     with pytest.raises(MethodError, match="100000 gpus have more steps"):
         solve_orbit(parse_fabric("ring:gpus=100000"), "alltoall", size="1MB")
+
+
+@pytest.mark.parametrize(
+    ("collective", "sends"),
+    [("allgather", 127 * 10**6), ("allreduce", 254 * 10**6)],
+)
+def test_chunks_that_would_not_fit_are_refused(collective, sends):
+    """A million chunks of each of 128 GPUs would be planned for minutes in many gigabytes."""
+    with pytest.raises(MethodError, match=f"1000000 chunks make {sends} sends.*--chunks"):
+        solve_orbit(parse_fabric("dgx-h100:chassis=16"), collective, size="1GB", chunks=10**6)

@@ -104,6 +104,8 @@ def export(  # noqa: PLR0917, the command line gives names
         export_rank(file, rank, check_output(output), as_json=as_json)
         return
     if rank is not None:
+        # A file that is not there or damaged lists nothing, and is named first.
+        Schedule.load(file)
         raise UsageError("--rank is for orbit files; this one lists all sends, so drop it")
     if to is None:
         raise UsageError(f"missing --to; give one of {', '.join(TARGET_NAMES)}")

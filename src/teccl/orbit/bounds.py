@@ -16,6 +16,7 @@ import numpy as np
 
 from teccl._arrays import BoolArray, IntArray, ints, new_run
 from teccl.demand import Collective
+from teccl.errors import MethodError
 from teccl.orbit.damage import Damage
 from teccl.orbit.fabric import LinkOrbit
 from teccl.orbit.problem import FabricProblem
@@ -24,6 +25,8 @@ from teccl.units import PICOSECONDS, display_time
 
 # Distances from which on chunks are counted; more of them never loosen a bound.
 _THRESHOLDS = 256
+# Bits of whole numbers that floats add up without rounding, but for one to spare.
+_EXACT_BITS = 52
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +84,16 @@ class _Network:
         return replace(self, src=self.dst, dst=self.src)
 
     def distances(self, nodes: IntArray, cost: IntArray) -> IntArray:
-        """Least cost from every node to one of some, in picoseconds; costs are by link orbit."""
+        """Least cost from every node to one of some, in picoseconds, -1 where no way leads there.
+
+        Costs are by link orbit. Sums that floats do not hold exactly are rounded down.
+        """
+        found = self._least(nodes, cost)
+        spare = max(0, int(found.max()).bit_length() - _EXACT_BITS)
+        return self._least(nodes, cost >> spare) << spare if spare else found
+
+    def _least(self, nodes: IntArray, cost: IntArray) -> IntArray:
+        """The same, exact below 2 ** 53."""
         from scipy.sparse import csr_array
         from scipy.sparse.csgraph import dijkstra
 
@@ -93,7 +105,7 @@ class _Network:
         kept = order[fresh]
         graph = csr_array((weight[kept], (self.dst[kept], self.src[kept])), shape=(count, count))
         found = dijkstra(graph, directed=True, indices=nodes, min_only=True)
-        return np.where(np.isfinite(found), found, 0).astype(np.int64)
+        return np.where(np.isfinite(found), found, -1).astype(np.int64)
 
     def entering(self, inside: BoolArray) -> list["_Port"]:
         """Links that lead into a set of nodes, those of an orbit together."""
@@ -131,6 +143,11 @@ def summarise(problem: FabricProblem, damage: Damage | None = None) -> BoundSumm
 
     What holds for the fabric holds for it with damage, too: links are gone or slower, so that less
     crosses and ways are longer. Besides, GPUs with damaged links and their cosets are looked at.
+
+    Raises
+    ------
+    MethodError
+        If some GPU has no way to or from another.
     """
     physical, whole = (_best(problem, damage, fluid=fluid) for fluid in (True, False))
     winner = whole if whole.value > physical.value else physical
@@ -197,6 +214,8 @@ def _at_one_gpu(network: _Network, gpu: int, *, fluid: bool) -> Iterator[_Bound]
     cost = network.alpha if fluid else network.held + network.alpha
     peers = problem.members(gpu)
     distance = network.distances(ints([gpu]), cost)[peers]
+    if (distance < 0).any():
+        raise _not_joined(network, fabric.node_name(gpu))
     farthest = int(peers[distance.argmax()])
     name, far = fabric.node_name(gpu), fabric.node_name(farthest)
     way = int(distance.max())
@@ -211,6 +230,14 @@ def _at_one_gpu(network: _Network, gpu: int, *, fluid: bool) -> Iterator[_Bound]
     for level in levels[:: len(levels) // _THRESHOLDS + 1].tolist():
         count = int((ready >= level).sum()) * problem.num_chunks
         yield _through(network, ports, (Fraction(count), level), name, fluid=fluid)
+
+
+def _not_joined(network: _Network, name: str) -> MethodError:
+    """What to say of GPUs that lack a way to or from others, which no schedule can serve."""
+    return MethodError(
+        f"{network.problem.fabric.name}: links do not join {name} to all others that take part; "
+        "leave or add some that do"
+    )
 
 
 def _all_hops(network: _Network, *, fluid: bool) -> _Bound:
@@ -374,6 +401,8 @@ def _through(
     ]
     wanted = count * network.problem.chunk_bytes * unit * per if fluid else count
     enough = ceil(wanted)
+    if enough and not ports:
+        raise _not_joined(network, name)
 
     def carried(time: int) -> int:
         """Chunks that can have arrived, or bytes in small units."""

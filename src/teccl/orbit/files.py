@@ -16,6 +16,7 @@ from teccl.orbit.damage import Damage
 from teccl.orbit.fabric import CapacityOrbit, Fabric, LinkOrbit, NodeOrbit
 from teccl.orbit.groups import Groups
 from teccl.orbit.lattice import Moduli
+from teccl.orbit.naming import check_distinct
 from teccl.orbit.patched import ADDED_DTYPE, REMOVED_DTYPE, PatchedSchedule
 from teccl.orbit.problem import FabricProblem
 from teccl.orbit.recognition import ORBIT_FORMAT
@@ -233,7 +234,7 @@ def fabric_from_dict(document: Any, *, where: str = "fabric") -> Fabric:
     known = (*_FABRIC_KEYS, *_LISTING_KEYS)
     top = files.expect_mapping(document, where, ScheduleError, known=known, required=_FABRIC_KEYS)
     listing = {key: _entries(top, key, where) if key in top else [] for key in _LISTING_KEYS}
-    return Fabric(
+    fabric = Fabric(
         name=files.expect_text(top["name"], f"{where}: name", ScheduleError),
         moduli=_moduli(top["group"], f"{where}: group"),
         nodes=tuple(_read_node(*entry) for entry in _entries(top, "nodes", where)),
@@ -244,6 +245,10 @@ def fabric_from_dict(document: Any, *, where: str = "fabric") -> Fabric:
         ),
         names=tuple(files.expect_text(*entry, ScheduleError) for entry in listing["names"]),
     )
+    # What is built from presets has names of its own for each.
+    for orbits in (() if fabric.names else fabric.nodes, fabric.shared):
+        check_distinct(fabric.name, [(each.name, each.moduli) for each in orbits])
+    return fabric
 
 
 def _mapping(value: Any, where: str, keys: tuple[str, ...]) -> dict[str, Any]:

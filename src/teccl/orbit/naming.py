@@ -16,6 +16,8 @@ from teccl.orbit.lattice import Moduli
 from teccl.topology.graph import MAX_NAME
 
 _PLACE = re.compile(r"\{(n|\d(?:\.\d)*)(?:\*(\d{1,9}))?(?:\+(\d{1,9}))?\}")
+# Numbers side by side, which may be read in several ways.
+_TOUCHING = re.compile(r"\}\d*\{")
 # Ways to read the numbers in a name as coordinates that are tried.
 _PATTERNS = 64
 
@@ -59,6 +61,30 @@ def check_name(fabric: str, name: str, moduli: Moduli) -> None:
             f"{fabric}: name {shown(name)}; give a short text with "
             f"{' '.join(f'{{{axis}}}' for axis in sorted(needed)) or 'no'} coordinates"
         )
+
+
+def check_distinct(fabric: str, orbits: Sequence[tuple[str, Moduli]]) -> None:
+    """Refuse names that two members of orbits have; only orbits with like names are listed.
+
+    Raises
+    ------
+    TopologyError
+        If a name appears twice.
+    """
+    alike: dict[str, list[tuple[str, Moduli]]] = {}
+    for name, moduli in orbits:
+        alike.setdefault(re.sub(r"\d", "", _PLACE.sub("", name)), []).append((name, moduli))
+    for some in alike.values():
+        if len(some) == 1 and not _TOUCHING.search(some[0][0]):
+            continue
+        seen: set[str] = set()
+        for name, moduli in some:
+            for text in (fill_name(name, moduli, i) for i in range(math.prod(moduli))):
+                if text in seen:
+                    raise TopologyError(
+                        f"{fabric}: {shown(text)} is the name of two; change {shown(name)}"
+                    )
+                seen.add(text)
 
 
 def find_name(names: Sequence[str], moduli: Moduli) -> str | None:

@@ -192,20 +192,25 @@ class OrbitSchedule:
         fabric, problem = self.fabric, self.problem
         if not 0 <= rank < fabric.num_gpus:
             raise ScheduleError(f"rank {rank}: give 0 to {fabric.num_gpus - 1}")
-        group, per_place = fabric.group, len(fabric.gpu_orbits)
+        group, per_place, gpu = fabric.group, len(fabric.gpu_orbits), fabric.gpu_of(rank)
         src, dst = fabric.link_ends(self.sends["link"])
-        own = np.flatnonzero((src < fabric.num_gpus) & (src % per_place == rank % per_place))
+        own = np.flatnonzero((src < fabric.num_gpus) & (src % per_place == gpu % per_place))
         # The one element that takes the sender of each row to this rank.
-        place = group.digits(ints([rank // per_place]))
+        place = group.digits(ints([gpu // per_place]))
         element = group.number(place - group.digits(src[own] // per_place))
         sends, chunk = self.sends[own], self.sends["chunk"][own]
         to_all = problem.targets_per_owner == 1
-        target = fabric.moved_nodes(problem.target(chunk), element).tolist()
+        # GPUs as ranks; switches keep their numbers.
+        known = np.append(fabric.rank_of, np.arange(fabric.num_gpus, fabric.num_nodes))
+        owner, target, peer = (
+            known[fabric.moved_nodes(each, element)].tolist()
+            for each in (problem.owner(chunk), problem.target(chunk), dst[own])
+        )
         columns = zip(
-            fabric.moved_nodes(problem.owner(chunk), element).tolist(),
+            owner,
             [None] * len(own) if to_all else target,
             (chunk % problem.num_chunks).tolist(),
-            fabric.moved_nodes(dst[own], element).tolist(),
+            peer,
             fabric.moved_links(sends["link"], element).tolist(),
             sends["start_ps"].tolist(),
             ["reduce" if reduce else "copy" for reduce in sends["reduce"].tolist()],

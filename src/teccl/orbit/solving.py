@@ -28,6 +28,8 @@ from teccl.units import Quantity, parse_size
 
 # What doubling the chunks has to gain, as `--chunk-tolerance` says elsewhere.
 _GAIN = 1e-3
+# Sends of first chunks that a plan lists at most; planning takes gigabytes for these.
+_MOST_SENDS = 2**25
 
 
 def solve_orbit(
@@ -83,6 +85,7 @@ def solve_orbit(
         switch=switch,
         groups=groups,
     )
+    _check_count(first)
     best: OrbitSchedule | None = None
     tried = []
     for problem in [first] if chunks else _cut(first):
@@ -153,6 +156,20 @@ def _patched(schedule: OrbitSchedule, damage: Damage, *, cut: bool) -> PatchedSc
     check_lengths(schedule.problem, damage)
     made = mended(schedule, damage, cut=cut)
     return replace(made, bound=summarise(made.problem, damage))
+
+
+def _check_count(problem: FabricProblem) -> None:
+    """Refuse what would list more sends than fit memory.
+
+    Every other rank gets each chunk, sends its part of a sum, or both; of an AllToAll one gets it.
+    """
+    others = {Collective.ALLTOALL: 1, Collective.ALLREDUCE: 2 * (problem.group_size - 1)}
+    count = problem.num_chunk_orbits * others.get(problem.collective, problem.group_size - 1)
+    if count > _MOST_SENDS:
+        raise MethodError(
+            f"{problem.fabric.name}: {problem.num_chunks} chunks make {count} sends of one chunk "
+            f"of each orbit, more than are listed ({_MOST_SENDS}); give fewer with --chunks"
+        )
 
 
 def _cut(problem: FabricProblem) -> Iterator[FabricProblem]:
