@@ -23,6 +23,8 @@ class Goal:
         Of all random choices.
     checkpoint
         Called before each run; may raise to end the search.
+    is_late
+        Whether time is over, so that nothing is worth trying after a first plan.
     spent
         Units so far.
     finishes
@@ -44,6 +46,7 @@ class Goal:
     price: float = 0.0
     seed: int = 0
     checkpoint: Callable[[], None] = lambda: None
+    is_late: Callable[[], bool] = lambda: False
     spent: int = 0
     known: int = NEVER
     climbs: bool = False
@@ -56,7 +59,7 @@ class Goal:
         """Whether so much work is left and worth trying after a finish; after none any is."""
         if finish == NEVER:
             return True
-        is_left = self.spent + work <= self.allowance
+        is_left = self.spent + work <= self.allowance and not self.is_late()
         return is_left and min(finish, self.known) > self.target * (1 + self.price * work)
 
     def promised(self, name: str, finish: int) -> int:

@@ -139,6 +139,11 @@ class Search:
         gap = self.incumbents.fastest / self.target - 1
         return min(self.budget.left, int(gap / self.budget.price))
 
+    def is_late(self) -> bool:
+        """Whether the user's time is over, also where the limit waits for a first schedule."""
+        limit = self.request.time_limit_s
+        return limit is not None and self.elapsed_s >= limit
+
     def is_over(self) -> bool:
         """Whether somebody has cancelled it or its time is over."""
         return any(criterion(self) is not None for criterion in URGENT)

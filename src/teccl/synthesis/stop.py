@@ -26,10 +26,7 @@ def is_cancelled(search: "Search") -> Status | None:
 
 def is_over_time(search: "Search") -> Status | None:
     """The user's time limit is over; it waits for the first schedule."""
-    limit = search.request.time_limit_s
-    if limit is None or not search.incumbents or search.elapsed_s < limit:
-        return None
-    return Status.TIME_LIMIT
+    return Status.TIME_LIMIT if search.incumbents and search.is_late() else None
 
 
 def is_good_enough(search: "Search") -> Status | None:

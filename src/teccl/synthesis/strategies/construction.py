@@ -60,6 +60,7 @@ def construct_one(
         price=search.budget.price,
         seed=search.request.seed,
         checkpoint=search.checkpoint,
+        is_late=search.is_late,
         finishes=search.finishes,
         shares=search.shares,
         taken=search.taken,
