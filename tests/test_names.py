@@ -49,14 +49,7 @@ MIRRORED_MODULES = {
     "sums",
     "ways",
 }
-MIRRORED_CLASSES = {
-    "Case",
-    "Fabric",
-    "Layout",
-    "Network",
-    "Transfers",
-    "Ways",
-}
+MIRRORED_CLASSES = {"Case"}
 # Lines of this many make a repeat that one function should serve.
 LONGEST_REPEAT = 11
 BUILTINS = {name for name in dir(builtins) if not name.startswith("_")}
