@@ -4,14 +4,15 @@ import inspect
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import Annotated, Any, get_args, get_type_hints
 
 import pytest
 import typer
 
 import teccl
 from teccl.cli import solve as command
-from teccl.cli.options import given_keywords
-from teccl.keywords import KEYWORDS, METHOD_NAMES
+from teccl.cli.options import given_keywords, option, takes
+from teccl.keywords import KEYWORDS, METHOD_NAMES, Topic
 from teccl.synthesis import METHODS
 from teccl.synthesis.request import Request
 
@@ -79,3 +80,28 @@ def test_given_keywords_are_those_of_the_command_line() -> None:
         "without_links": ["0:1"],
         "from_schedule": "s.json",
     }
+
+
+def test_a_command_takes_what_it_names_beside_its_own() -> None:
+    """Help has them in the order of the decorator; what the command declares stays its own."""
+    own = option("--chunks", "LIST", "Method", "Several.")
+
+    @takes("chunks", Topic.CHANGES, "warm_start", jobs=option("--jobs", "N", "Work", "Workers."))
+    def command(
+        topology: str, *, quiet: bool = False, chunks: Annotated[str, own] = "1", **given: Any
+    ) -> None: ...
+
+    signature = inspect.signature(command)
+    assert list(signature.parameters) == [
+        *("topology", "chunks", "without_link", "degrade", "overhead", "no_warm_start", "jobs"),
+        "quiet",
+    ]
+    hints = get_type_hints(command, include_extras=True)
+    assert hints.pop("return") is type(None)
+    assert hints == {name: each.annotation for name, each in signature.parameters.items()}
+    assert get_args(hints["chunks"])[1] is own
+    kinds = {name: get_args(hint)[0] for name, hint in hints.items() if get_args(hint)}
+    assert kinds["without_link"] == list[str] | None
+    assert (kinds["overhead"], kinds["no_warm_start"]) == (str | None, bool)
+    with pytest.raises(KeyError):
+        takes("chunk")(command)

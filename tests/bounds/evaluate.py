@@ -14,7 +14,7 @@ from teccl.bounds.departures import departure_bounds
 from teccl.bounds.entries import entry_bounds
 from teccl.bounds.first_passages import first_passage_bound, is_served
 from teccl.bounds.handed_on import handed_on_bound
-from teccl.bounds.joint_coverage import Set, Ways, estimate, evaluate, inflow_of, serves
+from teccl.bounds.joint_coverage import LeastTimes, Set, estimate, evaluate, inflow_of, serves
 from teccl.bounds.lengths import _are_pairs, _length_bound, _Load
 from teccl.bounds.network import Network
 from teccl.bounds.partitions import Partition
@@ -141,7 +141,7 @@ def best_joint_bound(problem: Problem) -> int:
     network = Network.build(problem, fluid=True)
     if not serves(network):
         return 0
-    ways, best = Ways(network), 0
+    ways, best = LeastTimes(network), 0
     for inside in product([False, True], repeat=problem.topology.num_nodes):
         whole = Set.build(ways, Cut(np.array(inside), str(inside)))
         for sources in _subsets(whole.sources):

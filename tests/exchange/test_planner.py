@@ -12,7 +12,7 @@ from teccl.exchange.attempts import Attempts
 from teccl.exchange.cutting import FIRST
 from teccl.exchange.laying import book_all
 from teccl.exchange.passage_network import PassageNetwork
-from teccl.exchange.tables import Fabric, Legs
+from teccl.exchange.tables import Legs, PassageTable
 from teccl.verification import verify
 
 NETWORKS = (
@@ -248,7 +248,7 @@ def test_depths_of_legs_by_hand() -> None:
 
 def test_booking_fills_a_gap_by_hand() -> None:
     """Three transfers on two links: the last fits before what was booked later in time."""
-    fabric = Fabric.of(
+    fabric = PassageTable.of(
         np.array([0, 1, 2, 4]),
         np.array([0, 1, 0, 1]),
         kind=np.zeros(2, dtype=np.int64),

@@ -34,6 +34,14 @@ def both_ways(links):
     return links | {(b, a): value for (a, b), value in links.items()}
 
 
+def test_the_source_may_have_its_old_name_for_now():
+    """Whoever gives it by that is told of the new one."""
+    file, name = DATA / "nccl_nvswitch.xml", "nccl"
+    with pytest.warns(DeprecationWarning, match="format= is now source="):
+        old = import_topology(file, format=name)
+    assert old.topology == import_topology(file, source=name).topology
+
+
 def test_nvswitch_machine_of_an_nccl_dump():
     """18 links of 20.6 GB/s lead each of 8 GPUs of capability 9.0 to one switch."""
     imported = import_topology(DATA / "nccl_nvswitch.xml", "nccl")

@@ -60,7 +60,7 @@ class Set(NamedTuple):
     goals: IntArray
 
     @staticmethod
-    def build(ways: "Ways", cut: Cut) -> "Set":
+    def build(ways: "LeastTimes", cut: Cut) -> "Set":
         """Take all contributors and destinations of any sum."""
         sources = np.flatnonzero((ways.ready < FAR) & ~cut.inside)
         goals = np.flatnonzero(ways.wanted & cut.inside)
@@ -98,7 +98,7 @@ def joint_bounds(network: Network, cuts: Iterable[Cut]) -> list[Bound]:
     """
     if not serves(network):
         return []
-    ways, work = Ways(network), MOST_WORK
+    ways, work = LeastTimes(network), MOST_WORK
     found: list[tuple[float, Inflow]] = []
     for cut in _sets(network, cuts):
         crossing = inflow_of(ways, Set.build(ways, cut))
@@ -122,7 +122,7 @@ def serves(network: Network) -> bool:
     return bool(network.rate) and bool(network.classes.reduce.any())
 
 
-class Ways:
+class LeastTimes:
     """Least times to and from links, as coverage has them, in networks without some nodes."""
 
     def __init__(self, network: Network) -> None:
@@ -222,7 +222,7 @@ def _thinned(values: IntArray, most: int) -> IntArray:
     return values[np.linspace(0, len(values) - 1, most).astype(int)]
 
 
-def _parts(ways: Ways, crossing: Inflow) -> Iterator[Inflow]:
+def _parts(ways: LeastTimes, crossing: Inflow) -> Iterator[Inflow]:
     """Yield what crosses into a set from far contributors, or to remote destinations."""
     chosen = crossing.chosen
     distance = ways.network.distance[np.ix_(chosen.sources, chosen.goals)]
@@ -239,7 +239,7 @@ def _farther(distance: IntArray) -> Iterator[Mask]:
         yield distance >= least
 
 
-def inflow_of(ways: Ways, chosen: Set) -> Inflow | None:
+def inflow_of(ways: LeastTimes, chosen: Set) -> Inflow | None:
     """Collect what must cross from some contributors to some destinations; None for nothing."""
     network, inside = ways.network, chosen.cut.inside
     topology = network.problem.topology

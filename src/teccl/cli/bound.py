@@ -4,27 +4,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from teccl.cli.errors import UsageError
 from teccl.cli.options import (
-    BufferOption,
     CollectiveArgument,
-    DegradeOption,
-    DemandOption,
-    EpochMultiplierOption,
-    EpochOption,
-    GridOption,
     JsonOption,
-    NoCopyOption,
-    OverheadOption,
     QuietOption,
-    RanksOption,
-    RootOption,
-    SizeOption,
-    SwitchOption,
     TopologyArgument,
-    TransitOption,
-    WithoutLinkOption,
     given_keywords,
     option,
+    takes,
 )
+from teccl.keywords import Topic
 
 # The topology is the schedule's own where one is given.
 OptionalTopology = Annotated[str | None, *TopologyArgument.__metadata__]
@@ -37,28 +25,15 @@ if TYPE_CHECKING:
 MAX_ROWS = 12
 
 
+@takes(Topic.DEMAND, "grid", "epoch", "epoch_multiplier", Topic.MODEL, Topic.CHANGES)
 def bound(
     topology: OptionalTopology = None,
     collective: CollectiveArgument = None,
     *,
-    size: SizeOption = None,
-    ranks: RanksOption = None,
-    root: RootOption = None,
-    demand: DemandOption = None,
     chunks: Annotated[
         str | None,
         option("--chunks", "auto|N", "Demand", "Also bound schedules with N whole pieces."),
     ] = None,
-    grid: GridOption = False,
-    epoch: EpochOption = None,
-    epoch_multiplier: EpochMultiplierOption = None,
-    switch: SwitchOption = None,
-    transit: TransitOption = None,
-    buffer: BufferOption = None,
-    no_copy: NoCopyOption = False,
-    without_link: WithoutLinkOption = None,
-    degrade: DegradeOption = None,
-    overhead: OverheadOption = None,
     schedule: Annotated[
         str | None,
         option(
@@ -70,6 +45,7 @@ def bound(
     ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
+    **given: Any,
 ) -> None:
     """Prove how fast a collective can be at best, and name what binds.
 
@@ -77,7 +53,7 @@ def bound(
     per block, with --grid bounds in epochs. The one that a schedule must meet to be optimal is
     marked with a star. With --schedule FILE bounds stand beside what the schedule takes.
     """
-    given = given_keywords(locals())
+    given = given_keywords({**given, "chunks": chunks})
     from teccl.cli.output import emit, emit_json
     from teccl.synthesis.bounding import bound as prove
     from teccl.synthesis.bounding import bound_beside

@@ -3,38 +3,24 @@
 from typing import TYPE_CHECKING, Annotated, Any
 
 from teccl.cli.options import (
-    ChunkToleranceOption,
     CollectiveArgument,
-    DegradeOption,
-    DemandOption,
-    EffortOption,
-    OverheadOption,
     QuietOption,
-    RanksOption,
-    RootOption,
-    SeedOption,
-    SizeOption,
-    SwitchOption,
     TopologyArgument,
-    TransitOption,
-    WithoutLinkOption,
     check_output,
     given_keywords,
     option,
+    takes,
 )
 from teccl.cli.studying import (
     FIGURE_SUFFIXES,
-    DaskOption,
-    JobsOption,
+    WORK,
     JsonListOption,
-    MpiOption,
-    NoStoreOption,
-    StoreOption,
     path_option,
     save_figure,
     without_schedule,
     workplace,
 )
+from teccl.keywords import Topic
 
 if TYPE_CHECKING:
     from teccl.result import Result
@@ -44,14 +30,15 @@ _METHOD = "Method"
 COLUMNS = ("method", ">time (us)", ">x first", ">algbw (GB/s)", ">gap (%)", ">chunks", "note")
 
 
+@takes(
+    *(Topic.DEMAND, "methods", "schedule", "effort", "chunk_tolerance", "model_limit", "seed"),
+    *("switch", "transit", Topic.CHANGES),
+    **WORK,
+)
 def compare(
     topology: TopologyArgument,
     collective: CollectiveArgument = None,
     *,
-    size: SizeOption = None,
-    ranks: RanksOption = None,
-    root: RootOption = None,
-    demand: DemandOption = None,
     methods: Annotated[
         str | None, option("--methods", "LIST", _METHOD, "Methods to compare (all).")
     ] = None,
@@ -59,47 +46,32 @@ def compare(
         list[str] | None,
         option("--schedule", "FILE", _METHOD, "A schedule file to compare with; may repeat."),
     ] = None,
-    effort: EffortOption = None,
-    chunk_tolerance: ChunkToleranceOption = None,
     model_limit: Annotated[
         str | None,
         option("--model-limit", "DURATION", _METHOD, "Time for each of the paper's models (20s)."),
     ] = None,
-    seed: SeedOption = None,
-    switch: SwitchOption = None,
-    transit: TransitOption = None,
-    without_link: WithoutLinkOption = None,
-    degrade: DegradeOption = None,
-    overhead: OverheadOption = None,
-    jobs: JobsOption = None,
-    dask: DaskOption = None,
-    mpi: MpiOption = False,
-    store: StoreOption = None,
-    no_store: NoStoreOption = False,
     plot: Annotated[
         str | None, path_option("--plot", "FILE", "Draw finish times, .png, .svg or .pdf.")
     ] = None,
     as_json: JsonListOption = False,
     quiet: QuietOption = False,
+    **given: Any,
 ) -> None:
     """Rank methods by the same check and replay.
 
     sccl-like and taccl-like are small models of those tools, not the tools themselves.
     """
-    given = given_keywords(locals())
     from teccl.studies.comparison import compare as rank
 
     figure = check_output(plot, FIGURE_SUFFIXES)
     flags: dict[str, Any] = {"methods": methods, "model_limit": model_limit}
-    with workplace(
-        jobs=jobs, dask=dask, mpi=mpi, store=store, no_store=no_store, quiet=quiet, what="compare"
-    ) as place:
+    with workplace(given, quiet=quiet, what="compare") as place:
         found = rank(
             topology,
             collective,
             schedules=schedule or (),
             place=place,
-            **given,
+            **given_keywords(given),
             **{name: value for name, value in flags.items() if value is not None},
         )
     if figure is not None and found.results:

@@ -7,12 +7,11 @@ import typer
 
 from teccl.cli.errors import UsageError
 from teccl.cli.options import (
-    EffortOption,
     JsonOption,
-    OverheadOption,
     QuietOption,
     TopologyArgument,
     check_output,
+    keyword,
     option,
     output_option,
 )
@@ -42,11 +41,11 @@ def expect(
     factor: Annotated[
         str | None, option("--factor", "F", "Demand", "Multiply from A to B by F.")
     ] = None,
-    effort: EffortOption = None,
+    effort: Annotated[str | None, keyword("effort")] = None,
     no_schedule: Annotated[
         bool, option("--no-schedule", "", "Method", "Bounds and NCCL's model only.")
     ] = False,
-    overhead: OverheadOption = None,
+    overhead: Annotated[str | None, keyword("overhead")] = None,
     gpu: GpuOption = None,
     channels: ChannelsOption = "16",
     as_json: JsonOption = False,
@@ -128,7 +127,7 @@ def diagnose(
         str | None,
         option("--collective", "NAME", "Demand", "The collective of a log that does not say it."),
     ] = None,
-    overhead: OverheadOption = None,
+    overhead: Annotated[str | None, keyword("overhead")] = None,
     gpu: GpuOption = None,
     channels: ChannelsOption = "16",
     output: Annotated[str | None, output_option("Save a page with the curves, .html.")] = None,

@@ -1,21 +1,14 @@
 """`teccl experiments`: the paper's evaluation in one command."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from teccl.cli.options import QuietOption, SeedOption, flag
-from teccl.cli.studying import (
-    DaskOption,
-    JobsOption,
-    MpiOption,
-    NoStoreOption,
-    StoreOption,
-    path_option,
-    workplace,
-)
+from teccl.cli.options import QuietOption, flag, takes
+from teccl.cli.studying import WORK, path_option, workplace
 
 
+@takes("fast", "listed", "output", "seed", **WORK)
 def experiments(
     names: Annotated[
         list[str] | None,
@@ -27,13 +20,8 @@ def experiments(
     output: Annotated[
         str | None, path_option("-o", "FOLDER", "Write Markdown, CSV and figures there.")
     ] = None,
-    seed: SeedOption = None,
-    jobs: JobsOption = None,
-    dask: DaskOption = None,
-    mpi: MpiOption = False,
-    store: StoreOption = None,
-    no_store: NoStoreOption = False,
     quiet: QuietOption = False,
+    **given: Any,
 ) -> None:
     """Rebuild the paper's tables and figures; finished work is kept and never done again."""
     from teccl.cli.output import emit, table
@@ -45,15 +33,8 @@ def experiments(
     if listed:
         emit(table(("name", "what"), [(e.name, e.title) for e in EXPERIMENTS.values()]))
         return
-    with workplace(
-        jobs=jobs,
-        dask=dask,
-        mpi=mpi,
-        store=store,
-        no_store=no_store,
-        quiet=quiet,
-        what="experiments",
-    ) as place:
+    seed = given["seed"]
+    with workplace(given, quiet=quiet, what="experiments") as place:
         tables = run_experiments(
             names or (),
             folder=output,

@@ -8,9 +8,9 @@ from teccl.cli.errors import CommandFailed, ExitCode, UsageError
 from teccl.cli.options import (
     JsonOption,
     QuietOption,
-    SizeOption,
     check_output,
     choice,
+    keyword,
     option,
     output_option,
 )
@@ -131,7 +131,7 @@ def import_schedule(  # noqa: PLR0917, the command line gives names
         str | None,
         option("--topology", "TOPOLOGY", "Demand", "The topology that the file was made for."),
     ] = None,
-    size: SizeOption = None,
+    size: Annotated[str | None, keyword("size")] = None,
     output: Annotated[str | None, output_option("Save the schedule, .json or .json.gz.")] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,

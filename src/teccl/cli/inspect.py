@@ -58,20 +58,21 @@ def verify(
 
 def _judged(file: str) -> "tuple[tuple[Violation, ...], str, dict[str, Any]]":
     """Judge a schedule or an orbit file; return also what to say of it in a line and in figures."""
+    from teccl.cli.output import schedule_document
     from teccl.orbit.recognition import is_orbit_file
 
     if is_orbit_file(Path(file)):
         from teccl.cli import orbits
 
         orbit, violations = orbits.load_judged(file)
-        return violations, orbits.headline(orbit), orbits.document(orbit)
+        return violations, orbits.headline(orbit), schedule_document(orbit)
     from teccl.schedule import Schedule
     from teccl.verification import has_same_order
     from teccl.verification import verify as find_violations
 
     schedule = Schedule.load(file)
     violations = find_violations(schedule)
-    line, figures = _headline(schedule), _schedule_document(schedule)
+    line, figures = _headline(schedule), schedule_document(schedule)
     if not violations and _has_shared_sums(schedule):
         same = has_same_order(schedule)
         line += f"; ranks add in {'one order' if same else 'different orders'}"
@@ -175,26 +176,10 @@ def _headline(schedule: "Schedule") -> str:
     )
 
 
-def _schedule_document(schedule: "Schedule") -> dict[str, Any]:
-    from teccl.cli.output import plain_number
-
-    problem = schedule.problem
-    return {
-        "method": schedule.method,
-        "topology": problem.topology.name,
-        "collective": problem.demand.title,
-        "num_gpus": problem.num_gpus,
-        "size_bytes": plain_number(problem.size_bytes),
-        "num_chunks": problem.num_chunks,
-        "chunk_bytes": plain_number(problem.chunk_bytes),
-        "num_sends": len(schedule),
-        "finish_time_s": schedule.finish_time_s,
-    }
-
-
 def _replay_document(
     schedule: "Schedule", replay: "Replay", cost: "RoundCost | None"
 ) -> dict[str, Any]:
+    from teccl.cli.output import schedule_document
     from teccl.units import PICOSECONDS
 
     tenants = schedule.problem.demand.tenants
@@ -206,7 +191,7 @@ def _replay_document(
             "finish_time_s": cost.finish_ps / PICOSECONDS,
         }
     return {
-        **_schedule_document(replay.schedule),
+        **schedule_document(replay.schedule),
         "verified": True,
         "finish_time_s": replay.finish_ps / PICOSECONDS,
         "scheduled_finish_time_s": schedule.finish_time_s,

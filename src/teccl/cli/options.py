@@ -1,16 +1,19 @@
 """Options that several commands share, and how their text is read and completed."""
 
+import inspect
 import os
 from collections.abc import Callable, Mapping
+from keyword import iskeyword
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
 from teccl.cli.errors import UsageError, print_error
-from teccl.keywords import KEYWORDS, NAMED_COLLECTIVES
+from teccl.keywords import KEYWORDS, NAMED_COLLECTIVES, Topic
 
 SCHEDULE_SUFFIXES = (".json", ".json.gz")
+Command = TypeVar("Command", bound=Callable[..., None])
 
 
 def _complete_topology(incomplete: str) -> list[str]:
@@ -65,12 +68,64 @@ def keyword(name: str) -> Any:
     )
 
 
+def takes(*order: str, **others: Any) -> Callable[[Command], Command]:
+    """Let a command take keywords of `solve`, as the table describes them, as its ``**given``.
+
+    Parameters
+    ----------
+    order
+        Names of keywords, topics for all of their keywords, and where help shall show the command's
+        own parameters among them, the names of those. What it declares itself is its own.
+    others
+        Options beside them by name. Help has them next, and then what else the command declares.
+    """
+    names = [name for each in order for name in (_on(each) if isinstance(each, Topic) else (each,))]
+
+    def dress(command: Command) -> Command:
+        signature = inspect.signature(command)
+        own = dict(signature.parameters)
+        del own["given"]
+        found = [own.pop(name) if name in own else _keyword_parameter(name) for name in names]
+        found += [_parameter(name, each) for name, each in others.items()]
+        # Arguments come first, as Python wants it; the rest keeps its order.
+        every = sorted((*found, *own.values()), key=lambda each: each.kind)
+        command.__dict__["__signature__"] = signature.replace(parameters=every)
+        command.__annotations__ = {each.name: each.annotation for each in every} | {"return": None}
+        return command
+
+    return dress
+
+
+def _on(topic: Topic) -> list[str]:
+    return [name for name, entry in KEYWORDS.items() if entry.topic is topic]
+
+
+def _keyword_parameter(name: str) -> inspect.Parameter:
+    return _parameter(_parameter_name(name), keyword(name), repeats=KEYWORDS[name].repeats)
+
+
+def _parameter_name(name: str) -> str:
+    """A parameter has the name of the flag, unless Python keeps that for itself."""
+    named = KEYWORDS[name].flag.strip("-").replace("-", "_")
+    return name if iskeyword(named) else named
+
+
+def _parameter(name: str, shown: Any, *, repeats: bool = False) -> inspect.Parameter:
+    """Return the parameter of an option; one that shows no value is a flag."""
+    kind: Any = (list[str] if repeats else str) | None if shown.metavar else bool
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None if shown.metavar else False,
+        annotation=Annotated[kind, shown],
+    )
+
+
 def given_keywords(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the keywords of `solve` that a command was given, of its parameters by name."""
     found = {}
     for name, entry in KEYWORDS.items():
-        # A parameter has the name of the flag, unless Python keeps that for itself.
-        value = values.get(entry.flag.strip("-").replace("-", "_"), values.get(name))
+        value = values.get(_parameter_name(name))
         if value is not None and value is not False and value != []:
             found[name] = value if entry.sets is None else entry.sets
     return found
@@ -92,24 +147,6 @@ CollectiveArgument = Annotated[
         autocompletion=_completer(NAMED_COLLECTIVES),
     ),
 ]
-SizeOption = Annotated[str | None, keyword("size")]
-RanksOption = Annotated[str | None, keyword("ranks")]
-RootOption = Annotated[str | None, keyword("root")]
-DemandOption = Annotated[str | None, keyword("demand")]
-ChunkToleranceOption = Annotated[str | None, keyword("chunk_tolerance")]
-EffortOption = Annotated[str | None, keyword("effort")]
-TimeLimitOption = Annotated[str | None, keyword("time_limit")]
-SeedOption = Annotated[str | None, keyword("seed")]
-GridOption = Annotated[bool, keyword("grid")]
-EpochOption = Annotated[str | None, keyword("epoch")]
-EpochMultiplierOption = Annotated[str | None, keyword("epoch_multiplier")]
-SwitchOption = Annotated[str | None, keyword("switch")]
-TransitOption = Annotated[str | None, keyword("transit")]
-BufferOption = Annotated[str | None, keyword("buffer")]
-NoCopyOption = Annotated[bool, keyword("copy")]
-WithoutLinkOption = Annotated[list[str] | None, keyword("without_links")]
-DegradeOption = Annotated[list[str] | None, keyword("degrade")]
-OverheadOption = Annotated[str | None, keyword("overhead")]
 
 
 def flag(*names: str, help_text: str) -> Any:

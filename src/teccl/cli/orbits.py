@@ -244,27 +244,9 @@ def headline(schedule: "OrbitSchedule | PatchedSchedule") -> str:
     )
 
 
-def document(schedule: "OrbitSchedule | PatchedSchedule") -> dict[str, Any]:
-    """Return what `verify --json` and `simulate --json` say of a schedule."""
-    from teccl.cli.output import plain_number
-
-    problem = schedule.problem
-    return {
-        "method": schedule.method,
-        "topology": problem.fabric.name,
-        "collective": problem.collective.value,
-        "num_gpus": problem.fabric.num_gpus,
-        "size_bytes": plain_number(problem.size),
-        "num_chunks": problem.num_chunks,
-        "chunk_bytes": plain_number(problem.chunk_bytes),
-        "num_sends": schedule.num_sends,
-        "finish_time_s": schedule.finish_time_s,
-    }
-
-
 def simulate_orbit(file: str, path: Path | None, *, as_json: bool, quiet: bool) -> None:
     """Replay an orbit file: every send as early as the order of sends allows."""
-    from teccl.cli.output import emit, emit_json, pairs, table
+    from teccl.cli.output import emit, emit_json, pairs, schedule_document, table
     from teccl.orbit import PatchedSchedule
     from teccl.orbit.replay import replayed
     from teccl.units import display_time
@@ -285,7 +267,7 @@ def simulate_orbit(file: str, path: Path | None, *, as_json: bool, quiet: bool) 
         links = [{"orbit": i, "name": names[i], "utilisation": float(load[i])} for i in order]
         emit_json(
             {
-                **document(replay),
+                **schedule_document(replay),
                 "verified": True,
                 "scheduled_finish_time_s": schedule.finish_time_s,
                 "links": links,
@@ -308,7 +290,7 @@ def simulate_orbit(file: str, path: Path | None, *, as_json: bool, quiet: bool) 
 def export_rank(file: str, rank: int | None, path: Path | None, *, as_json: bool) -> None:
     """Write the messages of one rank of an orbit file as JSON."""
     from teccl._files import to_json, write_atomically
-    from teccl.cli.output import emit, emit_json, pairs
+    from teccl.cli.output import emit, emit_json, pairs, schedule_document
     from teccl.errors import ExportError
     from teccl.orbit.ranks import rank_program
 
@@ -317,7 +299,7 @@ def export_rank(file: str, rank: int | None, path: Path | None, *, as_json: bool
     schedule, violations = load_judged(file)
     fail_if(violations, file)
     steps = [step._asdict() for step in rank_program(schedule, rank)]
-    program = {"format": "teccl-rank", "rank": rank, **document(schedule), "steps": steps}
+    program = {"format": "teccl-rank", "rank": rank, **schedule_document(schedule), "steps": steps}
     if path is not None:
         write_atomically(path, to_json(program), ExportError)
     facts = {"target": "rank", "rank": rank, "messages": len(steps)}

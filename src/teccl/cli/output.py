@@ -5,11 +5,15 @@ import os
 import sys
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from teccl.cli.errors import CommandFailed, ExitCode, one_line
+
+if TYPE_CHECKING:
+    from teccl.orbit import OrbitSchedule, PatchedSchedule
+    from teccl.schedule import Schedule
 
 # A pipe has no width: wide enough that no cell is ever cut.
 _PIPE_WIDTH = 100_000
@@ -46,6 +50,31 @@ def emit_json(document: Any) -> None:
 def plain_number(value: Fraction) -> int | float:
     """Return a rational as JSON has it: whole numbers stay whole."""
     return int(value) if value.denominator == 1 else float(value)
+
+
+def schedule_document(schedule: "Schedule | OrbitSchedule | PatchedSchedule") -> dict[str, Any]:
+    """Return what JSON says of a schedule, whether it lists all sends or one of each orbit."""
+    from teccl.schedule import Schedule
+
+    if isinstance(schedule, Schedule):
+        whole = schedule.problem
+        network, title, size = whole.topology.name, whole.demand.title, whole.size_bytes
+        num_gpus, num_sends = whole.num_gpus, len(schedule)
+    else:
+        part = schedule.problem
+        network, title, size = part.fabric.name, part.collective.value, part.size
+        num_gpus, num_sends = part.fabric.num_gpus, schedule.num_sends
+    return {
+        "method": schedule.method,
+        "topology": network,
+        "collective": title,
+        "num_gpus": num_gpus,
+        "size_bytes": plain_number(size),
+        "num_chunks": schedule.problem.num_chunks,
+        "chunk_bytes": plain_number(schedule.problem.chunk_bytes),
+        "num_sends": num_sends,
+        "finish_time_s": schedule.finish_time_s,
+    }
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -6,35 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from teccl.cli.errors import CommandFailed, ExitCode
 from teccl.cli.options import (
-    BufferOption,
-    ChunkToleranceOption,
     CollectiveArgument,
-    DegradeOption,
-    DemandOption,
-    EffortOption,
-    EpochMultiplierOption,
-    EpochOption,
-    GridOption,
     JsonOption,
-    NoCopyOption,
-    OverheadOption,
     QuietOption,
-    RanksOption,
-    RootOption,
-    SeedOption,
-    SizeOption,
-    SwitchOption,
-    TimeLimitOption,
     TopologyArgument,
-    TransitOption,
-    WithoutLinkOption,
     check_output,
     given_keywords,
-    keyword,
     option,
     output_option,
+    takes,
 )
-from teccl.keywords import Topic
+from teccl.keywords import KEYWORDS, Topic
 
 if TYPE_CHECKING:
     from teccl.orbit import OrbitResult
@@ -42,39 +24,11 @@ if TYPE_CHECKING:
     from teccl.result import Result
 
 
+@takes(*KEYWORDS)
 def solve(
     topology: TopologyArgument,
     collective: CollectiveArgument = None,
     *,
-    size: SizeOption = None,
-    ranks: RanksOption = None,
-    root: RootOption = None,
-    demand: DemandOption = None,
-    chunks: Annotated[str | None, keyword("chunks")] = None,
-    max_chunks: Annotated[str | None, keyword("max_chunks")] = None,
-    chunk_tolerance: ChunkToleranceOption = None,
-    method: Annotated[str | None, keyword("method")] = None,
-    effort: EffortOption = None,
-    time_limit: TimeLimitOption = None,
-    gap: Annotated[str | None, keyword("gap")] = None,
-    objective: Annotated[str | None, keyword("objective")] = None,
-    from_schedule: Annotated[str | None, keyword("from_schedule")] = None,
-    no_warm_start: Annotated[bool, keyword("warm_start")] = False,
-    solver: Annotated[str | None, keyword("solver")] = None,
-    threads: Annotated[str | None, keyword("threads")] = None,
-    seed: SeedOption = None,
-    grid: GridOption = False,
-    epoch: EpochOption = None,
-    epoch_multiplier: EpochMultiplierOption = None,
-    horizon: Annotated[str | None, keyword("horizon")] = None,
-    switch: SwitchOption = None,
-    transit: TransitOption = None,
-    buffer: BufferOption = None,
-    no_copy: NoCopyOption = False,
-    any_order: Annotated[bool, keyword("any_order")] = False,
-    without_link: WithoutLinkOption = None,
-    degrade: DegradeOption = None,
-    overhead: OverheadOption = None,
     orbit: Annotated[
         bool,
         option("--orbit", "", Topic.METHOD, "Plan one chunk of each orbit of a symmetry only."),
@@ -91,12 +45,13 @@ def solve(
     ] = None,
     as_json: JsonOption = False,
     quiet: QuietOption = False,
+    **given: Any,
 ) -> None:
     """Make a schedule for a collective, verify and time it, and say how good it is.
 
     Sizes, bandwidths and times take units: 64KiB, 25GB/s, 0.7us.
     """
-    given = given_keywords(locals())
+    given = given_keywords(given)
     path = check_output(output)
     from teccl.cli.orbits import find_fabric, solve_fabric
 

@@ -1,7 +1,7 @@
 """What the commands for studies share: workers, the store, progress, lists."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,24 +18,19 @@ if TYPE_CHECKING:
 
 _WORK = "Workers and store"
 
-JobsOption = Annotated[
-    str | None, option("--jobs", "N", _WORK, "Local processes (one for each processor).")
-]
-DaskOption = Annotated[
-    str | None,
-    option("--dask", "ADDRESS|local", _WORK, "Run on a Dask cluster, or a local one of N jobs."),
-]
-MpiOption = Annotated[
-    bool,
-    option("--mpi", "", _WORK, "Run on the ranks of python -m mpi4py.futures (found by itself)."),
-]
-StoreOption = Annotated[
-    str | None,
-    option("--store", "FILE", _WORK, "Where results are kept (the user's cache, $TECCL_STORE)."),
-]
-NoStoreOption = Annotated[
-    bool, option("--no-store", "", _WORK, "Neither use nor keep earlier results.")
-]
+WORK = {
+    "jobs": option("--jobs", "N", _WORK, "Local processes (one for each processor)."),
+    "dask": option(
+        "--dask", "ADDRESS|local", _WORK, "Run on a Dask cluster, or a local one of N jobs."
+    ),
+    "mpi": option(
+        "--mpi", "", _WORK, "Run on the ranks of python -m mpi4py.futures (found by itself)."
+    ),
+    "store": option(
+        "--store", "FILE", _WORK, "Where results are kept (the user's cache, $TECCL_STORE)."
+    ),
+    "no_store": option("--no-store", "", _WORK, "Neither use nor keep earlier results."),
+}
 JsonListOption = Annotated[bool, flag("--json", help_text="Print one JSON value.")]
 TimeLimitOption = Annotated[
     str | None,
@@ -44,21 +39,13 @@ TimeLimitOption = Annotated[
 
 
 @contextmanager
-def workplace(
-    *,
-    jobs: str | None,
-    dask: str | None,
-    mpi: bool,
-    store: str | None,
-    no_store: bool,
-    quiet: bool,
-    what: str,
-) -> Iterator["Workplace"]:
+def workplace(given: Mapping[str, Any], *, quiet: bool, what: str) -> Iterator["Workplace"]:
     """Yield where to work, with progress on a terminal and Ctrl-C that keeps what is done."""
     from teccl.cli.interrupt import PATIENCE_S, stopping_on_interrupt
     from teccl.studies.running import Workplace
     from teccl.synthesis.request import read_whole
 
+    jobs, dask, mpi, store, no_store = (given[name] for name in WORK)
     if dask is not None and mpi:
         raise UsageError("both --dask and --mpi; give one of them")
     if store is not None and no_store:

@@ -5,39 +5,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 from teccl.cli.errors import UsageError
 from teccl.cli.export import TARGET_NAMES
 from teccl.cli.options import (
-    BufferOption,
-    ChunkToleranceOption,
     CollectiveArgument,
-    DegradeOption,
-    EffortOption,
-    NoCopyOption,
-    OverheadOption,
     QuietOption,
-    RanksOption,
-    RootOption,
-    SeedOption,
-    SwitchOption,
     TopologyArgument,
-    TransitOption,
-    WithoutLinkOption,
     check_output,
     given_keywords,
     option,
+    takes,
 )
 from teccl.cli.studying import (
     FIGURE_SUFFIXES,
-    DaskOption,
-    JobsOption,
+    WORK,
     JsonListOption,
-    MpiOption,
-    NoStoreOption,
-    StoreOption,
     TimeLimitOption,
     path_option,
     save_figure,
     without_schedule,
     workplace,
 )
+from teccl.keywords import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -52,6 +38,11 @@ COLUMNS = (
 )
 
 
+@takes(
+    *("sizes", "factor", "ranks", "root", "chunks", "chunk_tolerance", "methods", "effort"),
+    *("time_limit", "seed", Topic.MODEL, Topic.CHANGES),
+    **WORK,
+)
 def sweep(
     topology: TopologyArgument,
     collective: CollectiveArgument = None,
@@ -64,31 +55,14 @@ def sweep(
         str | None,
         option("--factor", "F", "Demand", "Multiply by F instead of 1, 4, 16, 64, 256 per unit."),
     ] = None,
-    ranks: RanksOption = None,
-    root: RootOption = None,
     chunks: Annotated[
         str | None,
         option("--chunks", "LIST", _METHOD, "Numbers of chunks to try, such as auto or 1,4,16."),
     ] = None,
-    chunk_tolerance: ChunkToleranceOption = None,
     methods: Annotated[
         str, option("--methods", "LIST", _METHOD, "Methods to try, the best wins (auto).")
     ] = "auto",
-    effort: EffortOption = None,
     time_limit: TimeLimitOption = None,
-    seed: SeedOption = None,
-    switch: SwitchOption = None,
-    transit: TransitOption = None,
-    buffer: BufferOption = None,
-    no_copy: NoCopyOption = False,
-    without_link: WithoutLinkOption = None,
-    degrade: DegradeOption = None,
-    overhead: OverheadOption = None,
-    jobs: JobsOption = None,
-    dask: DaskOption = None,
-    mpi: MpiOption = False,
-    store: StoreOption = None,
-    no_store: NoStoreOption = False,
     plan: Annotated[
         str | None,
         path_option("--plan", "FOLDER", "Write ranges of sizes, schedules and exports there."),
@@ -103,9 +77,9 @@ def sweep(
     ] = None,
     as_json: JsonListOption = False,
     quiet: QuietOption = False,
+    **given: Any,
 ) -> None:
     """Find the best schedule for each size; finished sizes are kept and never solved again."""
-    given = given_keywords(locals())
     from teccl.cli.output import emit
     from teccl.studies.planning import write_plan
     from teccl.studies.sweeping import sweep as find
@@ -115,9 +89,7 @@ def sweep(
         raise UsageError("missing COLLECTIVE; name one, for example allgather")
     if to is not None and plan is None:
         raise UsageError("--to names the exports of a plan; add --plan FOLDER")
-    with workplace(
-        jobs=jobs, dask=dask, mpi=mpi, store=store, no_store=no_store, quiet=quiet, what="sweep"
-    ) as place:
+    with workplace(given, quiet=quiet, what="sweep") as place:
         found = find(
             topology,
             collective,
@@ -125,7 +97,7 @@ def sweep(
             factor=factor,
             methods=methods,
             place=place,
-            **given,
+            **given_keywords({**given, "chunks": chunks, "time_limit": time_limit}),
         )
         planned = None
         if plan is not None:

@@ -2,37 +2,19 @@
 
 import itertools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from teccl.cli.options import (
     CollectiveArgument,
-    DegradeOption,
-    DemandOption,
-    EffortOption,
-    OverheadOption,
     QuietOption,
-    RanksOption,
-    RootOption,
-    SeedOption,
-    SizeOption,
-    SwitchOption,
     TopologyArgument,
-    TransitOption,
-    WithoutLinkOption,
     choice,
     given_keywords,
     option,
+    takes,
 )
-from teccl.cli.studying import (
-    DaskOption,
-    JobsOption,
-    JsonListOption,
-    MpiOption,
-    NoStoreOption,
-    StoreOption,
-    path_option,
-    workplace,
-)
+from teccl.cli.studying import WORK, JsonListOption, path_option, workplace
+from teccl.keywords import Topic
 
 if TYPE_CHECKING:
     from teccl.studies.contingency import Contingency, WhatIf
@@ -44,14 +26,15 @@ COLUMNS = (
 )
 
 
+@takes(
+    *(Topic.DEMAND, "fault", "faults", "n_minus_1", "effort", "seed", "switch", "transit"),
+    Topic.CHANGES,
+    **WORK,
+)
 def whatif(
     topology: TopologyArgument,
     collective: CollectiveArgument = None,
     *,
-    size: SizeOption = None,
-    ranks: RanksOption = None,
-    root: RootOption = None,
-    demand: DemandOption = None,
     fault: Annotated[
         list[str] | None,
         option(
@@ -69,42 +52,28 @@ def whatif(
         list[str] | None,
         choice("--n-minus-1", ("links", "gpus", "switches"), _FAULTS, "Every single one of these"),
     ] = None,
-    effort: EffortOption = None,
-    seed: SeedOption = None,
-    switch: SwitchOption = None,
-    transit: TransitOption = None,
-    without_link: WithoutLinkOption = None,
-    degrade: DegradeOption = None,
-    overhead: OverheadOption = None,
-    jobs: JobsOption = None,
-    dask: DaskOption = None,
-    mpi: MpiOption = False,
-    store: StoreOption = None,
-    no_store: NoStoreOption = False,
     save: Annotated[
         str | None, path_option("--save", "FOLDER", "Save the schedule for each fault there.")
     ] = None,
     as_json: JsonListOption = False,
     quiet: QuietOption = False,
+    **given: Any,
 ) -> None:
     """Plan anew for each fault, and tell what that costs and what keeping the old plan would.
 
     "to healthy" compares the new plan with the fabric before the fault, "to new" the old plan
     with the new one; "like it" counts the faults that symmetry makes the same.
     """
-    given = given_keywords(locals())
     from teccl.studies.contingency import whatif as study
 
-    with workplace(
-        jobs=jobs, dask=dask, mpi=mpi, store=store, no_store=no_store, quiet=quiet, what="whatif"
-    ) as place:
+    with workplace(given, quiet=quiet, what="whatif") as place:
         found = study(
             topology,
             collective,
             faults=[*(fault or ()), *_listed(faults)],
             n_minus_1=n_minus_1 or (),
             place=place,
-            **given,
+            **given_keywords(given),
         )
     _print(found, as_json=as_json, quiet=quiet)
     if save is not None:

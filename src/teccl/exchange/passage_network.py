@@ -10,7 +10,7 @@ from teccl.construct.instance import Instance, starts_of, without_long_ways
 from teccl.construct.params import STEPS
 from teccl.demand import Demand
 from teccl.errors import MethodError
-from teccl.exchange.tables import Choices, Fabric, IntArray
+from teccl.exchange.tables import Choices, IntArray, PassageTable
 from teccl.problem import Problem
 from teccl.topology import Topology
 from teccl.units import PICOSECONDS
@@ -42,7 +42,7 @@ class PassageNetwork:
     """
 
     topology: Topology
-    fabric: Fabric
+    fabric: PassageTable
     choices: Choices
     rank: IntArray
     num_resources: int
@@ -94,7 +94,7 @@ class PassageNetwork:
 
 
 def _mean_hops(
-    fabric: Fabric, pair_start: IntArray, route_start: IntArray, ways: IntArray
+    fabric: PassageTable, pair_start: IntArray, route_start: IntArray, ways: IntArray
 ) -> float:
     """Return how many links the first route of a pair has, in the mean over pairs that have one."""
     first = pair_start[:-1][np.diff(pair_start) > 0]
@@ -114,7 +114,7 @@ def search_work(topology: Topology) -> int:
     return gpus * gpus * ROUTES * int(np.maximum(1, through).sum()) // STEPS
 
 
-def _fabric(topology: Topology) -> tuple[Fabric, IntArray, IntArray, IntArray]:
+def _fabric(topology: Topology) -> tuple[PassageTable, IntArray, IntArray, IntArray]:
     """List the passages of a topology, and the ranks at their ends and of all nodes."""
     every = Demand.collective("alltoall", size=Fraction(topology.num_gpus))
     instance = Instance.build(Problem(topology=topology, demand=every))
@@ -126,7 +126,7 @@ def _fabric(topology: Topology) -> tuple[Fabric, IntArray, IntArray, IntArray]:
     counts = [len(each) for each in held]
     rank = np.full(topology.num_nodes, -1, dtype=np.int64)
     rank[topology.gpus] = np.arange(topology.num_gpus)
-    fabric = Fabric.of(
+    fabric = PassageTable.of(
         start,
         links,
         kind=topology.link_kind,

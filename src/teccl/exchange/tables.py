@@ -13,7 +13,7 @@ IntArray = npt.NDArray[np.int64]
 WAY, PARENT = 0, 1
 
 
-class Fabric(NamedTuple):
+class PassageTable(NamedTuple):
     """Passages between GPUs and what they hold; nothing in it depends on a demand.
 
     Parameters
@@ -47,11 +47,11 @@ class Fabric(NamedTuple):
         alpha: IntArray,
         res_start: IntArray,
         res: IntArray,
-    ) -> "Fabric":
+    ) -> "PassageTable":
         """List what the links of each passage hold."""
         low, high = res_start[links], res_start[links + 1]
         use_start = np.concatenate([[0], np.cumsum(high - low)])[way_start]
-        return Fabric(
+        return PassageTable(
             way_start=way_start,
             links=links,
             kind=kind,

@@ -4,8 +4,12 @@ No foreign format says all that a schedule or a topology needs, so that both com
 what was assumed.
 """
 
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
+from typing import ParamSpec, TypeVar
 
 from teccl import _files as files
 from teccl._suggest import did_you_mean
@@ -17,6 +21,8 @@ from teccl.topology import Topology
 from teccl.units import Quantity, parse_size
 
 __all__ = ["Imported", "ImportedSchedule", "import_schedule", "import_topology"]
+_Given = ParamSpec("_Given")
+_Read = TypeVar("_Read")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +42,23 @@ class ImportedSchedule:
     notes: tuple[str, ...]
 
 
+def _also_by_format(read: Callable[_Given, _Read]) -> Callable[_Given, _Read]:
+    """Let the source have its old name, which is that of a builtin."""
+
+    @wraps(read)
+    def call(*arguments: _Given.args, **named: _Given.kwargs) -> _Read:
+        if "format" in named:
+            message = "format= is now source=; the old name goes in version 0.3"
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            named["source"] = named.pop("format")
+        return read(*arguments, **named)
+
+    return call
+
+
+@_also_by_format
 def import_schedule(
-    path: str | Path, format: str, *, topology: "Topology | str | Path", size: Quantity
+    path: str | Path, source: str, *, topology: "Topology | str | Path", size: Quantity
 ) -> ImportedSchedule:
     """Read another tool's schedule.
 
@@ -45,8 +66,8 @@ def import_schedule(
     ----------
     path
         The file.
-    format
-        One of those that `teccl import` lists.
+    source
+        One of the formats that `teccl import` lists.
     topology
         The network it was made for; foreign files do not hold it.
     size
@@ -58,15 +79,15 @@ def import_schedule(
         If the format is unknown, or the file is damaged or does not fit the topology.
     """
     known = formats_that("reads")
-    if format not in known:
-        raise ScheduleError(f"unknown format {files.shown(format)}{did_you_mean(format, known)}")
+    if source not in known:
+        raise ScheduleError(f"unknown format {files.shown(source)}{did_you_mean(source, known)}")
     network = Topology.parse(topology)
     amount = parse_size(size)
     if amount <= 0:
         raise ScheduleError(f"size {files.shown(size)} is not positive; give for example 1MB")
     path = Path(path)
     notes: list[str] = []
-    reader = known[format].function("read", "read_schedule")
+    reader = known[source].function("read", "read_schedule")
     try:
         schedule = reader(path, network, amount, notes)
     except InputError as problem:
@@ -76,15 +97,16 @@ def import_schedule(
     return ImportedSchedule(schedule=schedule, notes=tuple(notes))
 
 
-def import_topology(path: str | Path, format: str, **options: Quantity | None) -> Imported:
+@_also_by_format
+def import_topology(path: str | Path, source: str, **options: Quantity | None) -> Imported:
     """Read another tool's topology file.
 
     Parameters
     ----------
     path
         The file.
-    format
-        One of those that `teccl topology import` lists.
+    source
+        One of the formats that `teccl topology import` lists.
     options
         What the file cannot say, by the names of `ImportOptions`, as texts with units.
 
@@ -94,18 +116,18 @@ def import_topology(path: str | Path, format: str, **options: Quantity | None) -
         If the format is unknown or does not take an option, or the file is wrong.
     """
     known = formats_that("reads_topology")
-    if format not in known:
-        raise TopologyError(f"unknown format {files.shown(format)}{did_you_mean(format, known)}")
+    if source not in known:
+        raise TopologyError(f"unknown format {files.shown(source)}{did_you_mean(source, known)}")
     read_options = parse_options(options)
-    taken = known[format].topology_options
+    taken = known[source].topology_options
     for key in read_options.given():
         if key not in taken:
             takes = ", ".join(option_name(name) for name in taken)
             raise TopologyError(
-                f"format {format} has no use for {option_name(key)}; it takes {takes}"
+                f"format {source} has no use for {option_name(key)}; it takes {takes}"
             )
     path = Path(path)
-    reader = known[format].function("read", "read_topology")
+    reader = known[source].function("read", "read_topology")
     with files.naming(path, TopologyError):
         imported = reader(path, read_options)
     assert isinstance(imported, Imported)

@@ -18,7 +18,7 @@ import numpy as np
 from teccl._arrays import IntArray, new_run
 from teccl.orbit.fabric import MAX_AXES, MAX_ORBITS, Fabric, LinkOrbit, NodeOrbit
 from teccl.orbit.lattice import Lattice, Moduli
-from teccl.orbit.layout import Layout, connected, levels, renumbered
+from teccl.orbit.layout import NodeOrder, connected, levels, renumbered
 from teccl.orbit.naming import find_name
 from teccl.topology import Link, Topology
 
@@ -28,7 +28,7 @@ _AXES = 3
 MAX_LISTED = 2**21
 
 
-def fold(topology: Topology, layout: Layout | None = None) -> Fabric | None:
+def fold(topology: Topology, layout: NodeOrder | None = None) -> Fabric | None:
     """Return the topology as a fabric, None where no shift of ranks moves every GPU.
 
     Profiles, shared capacities and switches that reduce are not folded.
@@ -41,7 +41,7 @@ def fold(topology: Topology, layout: Layout | None = None) -> Fabric | None:
     """
     if not is_plain(topology):
         return None
-    order = layout or Layout.of(topology)
+    order = layout or NodeOrder.of(topology)
     largest = None
     for shape in _shapes(topology, order):
         moves = [_extended(topology, order, *axis) for axis in shape]
@@ -67,7 +67,7 @@ def is_plain(topology: Topology) -> bool:
     return not has_more and not any(node.reduce for node in topology.nodes)
 
 
-def _shapes(topology: Topology, order: Layout) -> Iterator[list[tuple[int, int]]]:
+def _shapes(topology: Topology, order: NodeOrder) -> Iterator[list[tuple[int, int]]]:
     """Yield sizes and strides of the axes of groups, outermost first, larger groups first.
 
     Of equally large ones those with the fewest axes, but first the axes of a layout. What no shift
@@ -99,7 +99,7 @@ def _shapes(topology: Topology, order: Layout) -> Iterator[list[tuple[int, int]]
             yield shape
 
 
-def _blocks(topology: Topology, order: Layout) -> Iterator[IntArray]:
+def _blocks(topology: Topology, order: NodeOrder) -> Iterator[IntArray]:
     """Yield by rank the part that switches of each level and below join, from the lowest on.
 
     The level of a switch is its distance from GPUs, so that whatever maps the topology onto itself
@@ -142,7 +142,7 @@ def _factorings(count: int, axes: int) -> Iterator[tuple[int, ...]]:
                 yield (first, *rest)
 
 
-def _extended(topology: Topology, order: Layout, size: int, stride: int) -> IntArray | None:
+def _extended(topology: Topology, order: NodeOrder, size: int, stride: int) -> IntArray | None:
     """Where a shift of ranks along one axis takes every node; None if it is no automorphism."""
     ranks = np.arange(topology.num_gpus).reshape(-1, size, stride)
     nodes = np.full(topology.num_nodes, -1)
@@ -205,7 +205,7 @@ def _signatures(around: IntArray, names: IntArray) -> Iterator[tuple[int, bytes]
 
 
 def _orbits(
-    topology: Topology, order: Layout, moduli: Moduli, moves: list[IntArray]
+    topology: Topology, order: NodeOrder, moduli: Moduli, moves: list[IntArray]
 ) -> list[IntArray] | None:
     """Nodes of each orbit as an array with one axis for each of the group, GPUs first."""
     rest = topology.num_gpus // math.prod(moduli)
@@ -229,7 +229,7 @@ def _orbits(
 
 
 def _assembled(
-    topology: Topology, order: Layout, moduli: Moduli, orbits: list[IntArray]
+    topology: Topology, order: NodeOrder, moduli: Moduli, orbits: list[IntArray]
 ) -> Fabric | None:
     """Build the fabric with such orbits of nodes; None unless it has the topology's links."""
     orbit_of = np.empty(topology.num_nodes, dtype=np.int64)
@@ -263,13 +263,15 @@ def _assembled(
     return fabric if _is_same(topology, fabric, _numbered(topology, order, orbits)) else None
 
 
-def _numbered(topology: Topology, order: Layout, orbits: list[IntArray]) -> IntArray:
+def _numbered(topology: Topology, order: NodeOrder, orbits: list[IntArray]) -> IntArray:
     """Nodes of the topology by their number in the fabric."""
     switches = (nodes.ravel() for nodes in orbits if _is_switch(topology, nodes))
     return np.concatenate([order.gpus, *switches])
 
 
-def _listing(topology: Topology, fabric: Fabric, order: Layout, orbits: list[IntArray]) -> Fabric:
+def _listing(
+    topology: Topology, fabric: Fabric, order: NodeOrder, orbits: list[IntArray]
+) -> Fabric:
     """Return the fabric with what its orbits do not say: ranks, and names of nodes."""
     numbers = _numbered(topology, order, orbits).tolist()
     names = tuple(topology.nodes[i].name for i in numbers)

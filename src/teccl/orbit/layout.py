@@ -27,7 +27,7 @@ _PARTITIONS = 32
 _ORDERS = 6
 
 
-class Layout(NamedTuple):
+class NodeOrder(NamedTuple):
     """An order of nodes.
 
     Parameters
@@ -45,12 +45,12 @@ class Layout(NamedTuple):
     sizes: Moduli = ()
 
     @staticmethod
-    def of(topology: Topology) -> "Layout":
+    def of(topology: Topology) -> "NodeOrder":
         """The order that a topology lists its nodes in."""
-        return Layout(topology.gpus, np.arange(topology.num_nodes))
+        return NodeOrder(topology.gpus, np.arange(topology.num_nodes))
 
 
-def layouts(topology: Topology, colour: IntArray) -> Iterator[Layout]:
+def layouts(topology: Topology, colour: IntArray) -> Iterator[NodeOrder]:
     """Yield layouts in which shifts may be symmetries, the likeliest first."""
     place = _switch_places(topology, colour)
     axes = _axes(topology, colour)
@@ -59,7 +59,7 @@ def layouts(topology: Topology, colour: IntArray) -> Iterator[Layout]:
     for chosen in itertools.islice(itertools.permutations(turning), _ORDERS):
         keys = [*chosen, *rest, np.arange(topology.num_gpus)]
         sizes = tuple(int(turn.max()) + 1 for turn in chosen)
-        yield Layout(topology.gpus[np.lexsort(keys[::-1])], place, sizes)
+        yield NodeOrder(topology.gpus[np.lexsort(keys[::-1])], place, sizes)
 
 
 def _switch_places(topology: Topology, colour: IntArray) -> IntArray:

@@ -17,7 +17,7 @@ from teccl.orbit.damage import Damage
 from teccl.orbit.patched import ADDED_DTYPE, PatchedSchedule, Rows, lengths
 from teccl.orbit.plan.interleaving import interleaved
 from teccl.orbit.plan.overlapping import MendedHalf, one_after_the_other, overlapped
-from teccl.orbit.plan.patching import Calendars, Network, Removed, grafted, rerouted
+from teccl.orbit.plan.patching import Calendars, DamagedWays, Removed, grafted, rerouted
 from teccl.orbit.plan.piecewise import (
     around,
     backwards_in_time,
@@ -166,7 +166,7 @@ def _mend(problem: FabricProblem, sends: OrbitSends, damage: Damage) -> tuple[Ro
     removed = removed_rows(transfers, gone)
     if not len(removed):
         return removed, np.empty(0, dtype=ADDED_DTYPE)
-    network = Network.of(problem, damage)
+    network = DamagedWays.of(problem, damage)
     calendars = Calendars.of(problem, sends, damage, gone)
     if problem.collective is Collective.ALLTOALL:
         return removed, rerouted(problem, network, transfers, gone, calendars)

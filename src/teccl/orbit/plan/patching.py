@@ -10,7 +10,7 @@ from teccl.orbit.damage import Damage
 from teccl.orbit.patched import ADDED_DTYPE, Rows, lengths
 from teccl.orbit.plan.exchange import cheapest
 from teccl.orbit.plan.growing import link_at
-from teccl.orbit.plan.removing import Transfers
+from teccl.orbit.plan.removing import Deliveries
 from teccl.orbit.plan.ways import Ways
 from teccl.orbit.problem import FabricProblem
 from teccl.orbit.schedule import OrbitSchedule, OrbitSends
@@ -21,7 +21,7 @@ _NEVER = np.iinfo(np.int64).max
 _DETOURS = (2, 16, 2**20)
 
 
-class Network(NamedTuple):
+class DamagedWays(NamedTuple):
     """Ways of the damaged fabric as compiled loops take them; see `grafting.graft`."""
 
     ways: Ways
@@ -30,7 +30,7 @@ class Network(NamedTuple):
     lattice: tuple[IntArray, IntArray, IntArray, int]
 
     @staticmethod
-    def of(problem: FabricProblem, damage: Damage, weight: int = 1) -> "Network":
+    def of(problem: FabricProblem, damage: Damage, weight: int = 1) -> "DamagedWays":
         """Tabulate the ways of a problem's fabric, without links that are down.
 
         Holding a damaged link costs so many times as much as holding another for as long.
@@ -66,7 +66,7 @@ class Network(NamedTuple):
             ints(list(group.strides)),
             len(fabric.gpu_orbits),
         )
-        return Network(
+        return DamagedWays(
             ways=ways,
             tables=(
                 np.stack([out, into, near, far, entered, left]),
@@ -189,7 +189,7 @@ class Images(NamedTuple):
     removed: IntArray
 
     @staticmethod
-    def of(problem: FabricProblem, transfers: Transfers, removed: Removed) -> "Images":
+    def of(problem: FabricProblem, transfers: Deliveries, removed: Removed) -> "Images":
         """Put first what began first in the plan, so that it fits the times that were freed."""
         order = problem.fabric.group.order
         root = _roots(transfers, removed, order)
@@ -216,7 +216,7 @@ class Images(NamedTuple):
         return self.name, first, places
 
 
-def _roots(transfers: Transfers, removed: Removed, order: int) -> IntArray:
+def _roots(transfers: Deliveries, removed: Removed, order: int) -> IntArray:
     """By removed image, the place of the first of the part that it belongs to."""
     key = removed.transfer * order + removed.element
     by = np.argsort(key)
@@ -232,8 +232,8 @@ def _roots(transfers: Transfers, removed: Removed, order: int) -> IntArray:
 
 def grafted(
     problem: FabricProblem,
-    network: Network,
-    transfers: Transfers,
+    network: DamagedWays,
+    transfers: Deliveries,
     removed: Removed,
     calendars: tuple[IntArray, ...],
     *,
@@ -282,8 +282,8 @@ def _out_of_reach(problem: FabricProblem) -> MethodError:
 
 def rerouted(
     problem: FabricProblem,
-    network: Network,
-    transfers: Transfers,
+    network: DamagedWays,
+    transfers: Deliveries,
     removed: Removed,
     calendars: Calendars,
 ) -> Rows:
@@ -317,7 +317,7 @@ def rerouted(
 
 
 def _holders(
-    problem: FabricProblem, images: Images, transfers: Transfers, removed: Removed
+    problem: FabricProblem, images: Images, transfers: Deliveries, removed: Removed
 ) -> tuple[IntArray, IntArray, IntArray]:
     """Where the ranks that still get each chunk begin, those ranks, and since when."""
     order = problem.fabric.group.order
@@ -339,7 +339,7 @@ def _holders(
     return first, ranks[turn], since[turn]
 
 
-def _sends(network: Network, images: Images, made: IntArray) -> Rows:
+def _sends(network: DamagedWays, images: Images, made: IntArray) -> Rows:
     """Return the sends over single links of sends over ways."""
     image, way, source, rank, start = made.T
     out, into = network.tables[0][:2]

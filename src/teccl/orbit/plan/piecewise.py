@@ -15,8 +15,8 @@ from teccl.demand import Collective
 from teccl.orbit.damage import Damage
 from teccl.orbit.patched import REMOVED_DTYPE, Rows, lengths
 from teccl.orbit.plan.growing import parts
-from teccl.orbit.plan.patching import Calendars, Network, Removed, grafted
-from teccl.orbit.plan.removing import Transfers, removed_images, transfers_of
+from teccl.orbit.plan.patching import Calendars, DamagedWays, Removed, grafted
+from teccl.orbit.plan.removing import Deliveries, removed_images, transfers_of
 from teccl.orbit.plan.reversal import mirrored, transposed, turned_back, turned_links
 from teccl.orbit.plan.ways import Ways
 from teccl.orbit.problem import FabricProblem
@@ -58,7 +58,7 @@ def piecewise(
     gone, room = Removed(place, removed["element"].copy()), 2 * len(removed)
 
     here = Calendars.of(back, backward, harm, gone).opened(room)
-    network = Network.of(back, harm, _WEIGHT)
+    network = DamagedWays.of(back, harm, _WEIGHT)
     first = grafted(back, network, summed, fewer, here, since=total - begin)
     first = forwards(problem, first, damage, total)
     second = _copied(ahead, sends, damage, (copied, later, gone), (first, begin))
@@ -74,14 +74,14 @@ def _copied(
     problem: FabricProblem,
     sends: OrbitSends,
     damage: Damage,
-    lost: tuple[Transfers, Removed, Removed],
+    lost: tuple[Deliveries, Removed, Removed],
     before: tuple[Rows, IntArray],
 ) -> Rows:
     """Bring copies again to who lacks them, beside the sums that were added and after them."""
     from teccl.orbit.plan.retiming import hold_all
 
     (transfers, removed, gone), (sums, begin) = lost, before
-    network = Network.of(problem, damage, _WEIGHT)
+    network = DamagedWays.of(problem, damage, _WEIGHT)
     room = 2 * len(gone.transfer) + len(sums)
     here = Calendars.of(problem, sends, damage, gone).opened(room)
     hold_all(sums["link"], sums["start_ps"], network.lengths, here)
@@ -135,7 +135,7 @@ def forwards(problem: FabricProblem, added: Rows, damage: Damage, total: int) ->
     return back
 
 
-def removed_rows(transfers: Transfers, gone: Removed) -> Rows:
+def removed_rows(transfers: Deliveries, gone: Removed) -> Rows:
     """Removed images by the numbers of their transfers."""
     removed = np.empty(len(gone.transfer), dtype=REMOVED_DTYPE)
     removed["transfer"], removed["element"] = transfers.number[gone.transfer], gone.element

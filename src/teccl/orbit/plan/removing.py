@@ -11,7 +11,7 @@ from teccl.orbit.problem import FabricProblem
 from teccl.orbit.schedule import OrbitSchedule, OrbitSends
 
 
-class Transfers(NamedTuple):
+class Deliveries(NamedTuple):
     """Transfers of first chunks: number, chunk, ends, arrival and the one that brought the chunk.
 
     `before` is -1 where the sender is the chunk's owner.
@@ -26,7 +26,7 @@ class Transfers(NamedTuple):
     before: IntArray
 
 
-def transfers_of(problem: FabricProblem, sends: OrbitSends) -> Transfers:
+def transfers_of(problem: FabricProblem, sends: OrbitSends) -> Deliveries:
     """Take a plan apart, sorted as schedules are, whose ranks get each chunk once.
 
     Raises
@@ -50,7 +50,7 @@ def transfers_of(problem: FabricProblem, sends: OrbitSends) -> Transfers:
     wanted = chunk * fabric.num_gpus + src[root]
     at = np.minimum(np.searchsorted(received[order], wanted), len(order) - 1)
     before = np.where(received[order][at] == wanted, order[at], -1)
-    return Transfers(
+    return Deliveries(
         number=number,
         chunk=chunk,
         sender=src[root],
@@ -65,7 +65,7 @@ def removed_images(
     problem: FabricProblem,
     sends: OrbitSends,
     damage: Damage,
-    transfers: Transfers,
+    transfers: Deliveries,
     owners: IntArray,
 ) -> tuple[IntArray, IntArray]:
     """Transfers and elements of images on damaged links, and of all that follows from them.
