@@ -2,6 +2,7 @@
 
 from teccl.synthesis.portfolio import Strategy
 from teccl.synthesis.strategies.baselines import Baselines
+from teccl.synthesis.strategies.chains import Chains
 from teccl.synthesis.strategies.closing import ExactOffGrid
 from teccl.synthesis.strategies.construction import ConstructionStrategy
 from teccl.synthesis.strategies.counterparts import Counterparts
@@ -22,6 +23,7 @@ __all__ = ["CONSTRUCT", "PORTFOLIO"]
 
 # What makes schedules from nothing, without baselines and solvers.
 CONSTRUCT: list[Strategy] = [
+    Chains(),
     Staged(is_promising=True),
     Mixed(is_promising=True),
     Exchange(),
@@ -41,6 +43,7 @@ CONSTRUCT: list[Strategy] = [
 ]
 PORTFOLIO: list[Strategy] = [
     Restart(),
+    Chains(),
     Staged(is_promising=True),
     Mixed(is_promising=True),
     Exchange(),
