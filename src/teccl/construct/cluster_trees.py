@@ -150,7 +150,7 @@ def _laid(
     target, price, steepness = max(1, goal.target), TIME_PRICE, STEEPNESS
     if nearest:
         # No link is fuller than all hops make it: load only tells equal ways, as planes are, apart.
-        target, price, steepness = len(edges) * int(instance.hold.max()), 1.0, TIME_PRICE
+        target, price, steepness = max(1, len(edges) * int(instance.hold.max())), 1.0, TIME_PRICE
     weights = (price, float(target), steepness, PASSES, goal.seed)
     trees = np.full((len(kind.chunks), len(sides), instance.problem.topology.num_nodes), -1)
     load = 0.0

@@ -344,7 +344,7 @@ def greedy_multicast(
                 for i in range(res_start[q] + skip, res_start[q + 1]):
                     slot = _first_free_slot(slot_free, slot_start[res[i]], slot_start[res[i] + 1])
                     until = now + res_offset[i] + res_hold[i]
-                    slot_free[slot] = until
+                    slot_free[slot] = max(slot_free[slot], until)
                     for wake in range(wake_start[res[i]], wake_start[res[i] + 1]):
                         time = until - wake_offset[wake]
                         if time > now:
@@ -433,7 +433,7 @@ def replay(
         start[t] = now
         for i in range(res_start[t], res_start[t + 1]):
             slot = _first_free_slot(slot_free, slot_start[res[i]], slot_start[res[i] + 1])
-            slot_free[slot] = now + res_offset[i] + res_hold[i]
+            slot_free[slot] = max(slot_free[slot], now + res_offset[i] + res_hold[i])
         for i in range(next_start[t], next_start[t + 1]):
             s = next_task[i]
             waits[s] -= 1

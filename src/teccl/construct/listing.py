@@ -191,7 +191,7 @@ def list_schedule(
                 start[t] = now
                 for i in range(res_start[t], res_start[t + 1]):
                     slot = _first_free_slot(slot_free, slot_start[res[i]], slot_start[res[i] + 1])
-                    slot_free[slot] = now + res_offset[i] + res_hold[i]
+                    slot_free[slot] = max(slot_free[slot], now + res_offset[i] + res_hold[i])
                     left[res[i]] -= res_hold[i]
                 for i in range(next_start[t], next_start[t + 1]):
                     s = next_task[i]

@@ -32,7 +32,8 @@ def reduction_plans(instance: Instance, goal: Goal) -> Iterator[Plan]:
         backward = reversed_plan(instance, best_multicast, gathers=gathers)
         if backward is None:
             continue
-        if gathers:
+        # Turned round, what links share is held earlier or later by the latency of each of them.
+        if gathers and not instance.problem.topology.shared:
             yield backward
         plan = _replayed(instance, backward)
         if plan is not None:

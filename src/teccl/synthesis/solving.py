@@ -25,7 +25,7 @@ from teccl.problem import Problem
 from teccl.progress import CancelToken, Progress, ProgressCallback
 from teccl.reachability import find_unreachable
 from teccl.result import Result, Status
-from teccl.schedule import BoundSummary, Schedule
+from teccl.schedule import BoundSummary, Schedule, send_array
 from teccl.synthesis.apart import Ending, run_apart
 from teccl.synthesis.incumbents import Candidate
 from teccl.synthesis.portfolio import Strategy, run_portfolio
@@ -389,8 +389,26 @@ def _is_optimal(search: Search, best: Candidate, bound: BoundSummary | None) -> 
     )
 
 
+def _wants_any(problem: Problem) -> bool:
+    """Whether some GPU wants what it does not have."""
+    table = problem.chunks
+    columns = (table.source_set, table.destination_set, table.reduce)
+    for *ends, sums in set(zip(*(column.tolist() for column in columns), strict=True)):
+        held, wanted = (set(table.sets[end].tolist()) for end in ends)
+        if wanted - held or (sums and len(held) > 1):
+            return True
+    return False
+
+
 def _portfolio(strategies: Sequence[Strategy], search: Search) -> None:
     """Let strategies have their turns; refuse what none of them serves."""
+    problem = search.request.problem(search.request.chunks or 1)
+    if not _wants_any(problem):
+        grid = search.request.time_grid(problem)
+        sends = send_array([], [], [])
+        nothing = Schedule(problem=problem, sends=sends, grid=grid, method="construct")
+        search.offer(nothing, epochs=None if grid is None else 0)
+        return
     run_portfolio(search, strategies)
     if not search.incumbents:
         problem = search.request.problem(search.request.chunks or 1)

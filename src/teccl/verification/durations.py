@@ -96,7 +96,8 @@ def _held(sizes: Ratios, rates: Iterable[Fraction]) -> IntArray:
             rows.append(-(-up * pace.numerator // (down * pace.denominator)))
         else:
             rows.append(ints([to_ps(size / rate) for size in sizes]))
-    return np.stack(rows)
+    # Without links there are no rates.
+    return np.stack(rows) if rows else np.zeros((0, len(up)), dtype=np.int64)
 
 
 def transmission_ps(steps: Steps, size: Fraction, start_ps: int) -> int:
