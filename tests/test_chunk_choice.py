@@ -8,10 +8,11 @@ from tests.cli.helpers import assert_refused, run
 import teccl
 from teccl.construct.instance import Instance
 from teccl.demand import Demand
+from teccl.demand.tenants import MAX_CHUNKS
 from teccl.report import report_page
 from teccl.report.chunk_curve import chunk_curve
 from teccl.result import Attempt
-from teccl.synthesis.chunks import Tune, ladder
+from teccl.synthesis.chunks import Tune, finest, ladder, most_chunks
 from teccl.synthesis.request import Request
 from teccl.synthesis.search import Search
 from teccl.topology import Topology
@@ -152,3 +153,16 @@ def test_ways_differ_by_whole_transfers():
 def test_equal_ways_are_in_tune_with_any_number():
     """Around one switch the least number is as good as any."""
     assert tune_of("star:gpus=5").nearest(range(8, 16)) == 8
+
+
+def test_no_more_chunks_are_tried_than_a_problem_may_have():
+    """An exchange of many ranks has millions of blocks' pieces before it has thousands each."""
+    request = Request(
+        topology=Topology.parse("two-tier:leaves=8,gpus=16,spines=2"),
+        demand=Demand.collective("alltoall", size="4GB"),
+    )
+    search = Search(request=request, started=0.0)
+    blocks = len(request.problem(1).chunks)
+    assert blocks == 128 * 127
+    assert MAX_CHUNKS < finest(search, 4096) * 2 * blocks <= 2 * MAX_CHUNKS
+    assert most_chunks(search) == finest(search, 4096)

@@ -166,3 +166,15 @@ def test_shifts_are_for_exchanges_of_all_through_stages(topology: str, collectiv
     """One switch, direct links and single roots have other strategies."""
     search = searching(topology, collective, "1MB")
     assert Shifts().refusal(search.features) is not None
+
+
+def test_a_matrix_with_one_cell_is_an_exchange_too() -> None:
+    """All blocks of an AllToAllv may have one size, where few have any bytes."""
+    bytes_ = tuple(tuple(Fraction(12000 * (a == 0 and b == 3)) for b in range(4)) for a in range(4))
+    tenant = Tenant(name="few", collective=Collective.ALLTOALLV, matrix=bytes_, size=Fraction(0))
+    topology = Topology.parse("two-tier:leaves=2,gpus=2,spines=2")
+    problem = Problem(topology=topology, demand=Demand(tenants=(tenant,)))
+    for schedule in schedules(problem):
+        verify(schedule, strict=True)
+    result = teccl.solve(topology, demand=Demand(tenants=(tenant,)), effort="quick")
+    assert result.verified

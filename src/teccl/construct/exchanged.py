@@ -167,7 +167,8 @@ def _exchanged(problem: Problem, together: IntArray) -> Exchanged:
         ExplicitChunk((each.source,), (count + place[each.receiver],), size=each.block.size)
         for each in _deliveries(problem, together)
     )
-    exchange = replace(tenant, collective=Collective.EXPLICIT, chunks=chunks, ranks=None, root=None)
+    kind = Collective.EXPLICIT
+    exchange = replace(tenant, collective=kind, chunks=chunks, matrix=None, ranks=None, root=None)
     nodes = tuple(
         Node(name=f"{topology.nodes[topology.gpus[rank]].name}-in") for rank in receivers.tolist()
     )

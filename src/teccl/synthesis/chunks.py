@@ -16,6 +16,8 @@ from teccl.construct.params import (
     PART,
     SECOND_TRY,
 )
+from teccl.demand.tenants import MAX_CHUNKS
+from teccl.problem import Problem
 from teccl.synthesis.search import Search
 
 
@@ -121,7 +123,8 @@ class Tune(NamedTuple):
 
 def most_chunks(search: Search) -> int:
     """Most chunks that are tried: what the user says, else many, more where each takes long."""
-    return search.request.max_chunks or max(MANY_CHUNKS, finest(search, MOST_CHUNKS))
+    many = min(MANY_CHUNKS, _handled(search.request.problem(1)))
+    return search.request.max_chunks or max(many, finest(search, MOST_CHUNKS))
 
 
 def most_pieces(search: Search) -> int:
@@ -141,7 +144,13 @@ def finest(search: Search, most: int = MANY_CHUNKS) -> int:
     fixed = problem.topology.alpha_ps + problem.topology.overhead_ps
     if search.request.max_chunks is not None:
         return search.request.max_chunks
+    most = min(most, _handled(problem))
     if not fixed.all():
         return most
     found = int((PART * problem.transmission_ps.max(axis=1) / fixed).max())
     return min(most, 1 << (max(1, found).bit_length() - 1))
+
+
+def _handled(problem: Problem) -> int:
+    """Most chunks, a power of two, with which there are no more in all than a problem may have."""
+    return 1 << (max(1, MAX_CHUNKS // max(1, len(problem.chunks))).bit_length() - 1)
