@@ -34,6 +34,9 @@ RUN_UNITS: Final = 500
 # Elementary steps of insertion on calendars for a unit, and of booking one transfer.
 STEPS: Final = 25
 BOOK_STEPS: Final = 100
+# Entries of a linear program that a solver looks at in one such step, at all of them in each of its
+# iterations (quality).
+ENTRIES_A_STEP: Final = 8
 # Orders of the transfers of a staged AllReduce that are tried without a gain (presets).
 SHAKES: Final = 100
 # Passes over all chunks that ruin and recreate needs, for each of four starts (quality).

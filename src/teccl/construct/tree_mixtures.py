@@ -18,7 +18,7 @@ import numpy.typing as npt
 from teccl.construct.forest import Branch, Forest, in_turns
 from teccl.construct.goal import Goal
 from teccl.construct.instance import Instance, IntArray
-from teccl.construct.params import NARROW_GAP, STEPS
+from teccl.construct.params import ENTRIES_A_STEP, NARROW_GAP, STEPS
 from teccl.problem import Problem
 from teccl.units import PICOSECONDS
 
@@ -167,7 +167,7 @@ class _Market:
         found: Any = linprog(cost, A_ub=limits, b_ub=most, A_eq=whole, b_eq=[1], method="highs")
         self.part, self.price = found.x[:-1], -found.ineqlin.marginals
         self.worth = float(found.eqlin.marginals[0]) * unit
-        return (1 + int(found.nit)) * len(loads)
+        return (1 + int(found.nit)) * loads.size // ENTRIES_A_STEP
 
     def mixture(self) -> Mixture:
         """Return the pairs that carry something."""
