@@ -22,6 +22,7 @@ __all__ = ["CONSTRUCT", "PORTFOLIO"]
 
 # What makes schedules from nothing, without baselines and solvers.
 CONSTRUCT: list[Strategy] = [
+    Periods(is_promising=True),
     Staged(is_promising=True),
     Mixed(is_promising=True),
     Exchange(),
@@ -33,7 +34,7 @@ CONSTRUCT: list[Strategy] = [
     Unicasts(is_promising=False),
     Counterparts(),
     Forests(is_promising=False),
-    Periods(),
+    Periods(is_promising=False),
     Polish(),
     Staged(is_promising=False),
     Mixed(is_promising=False),
@@ -41,6 +42,7 @@ CONSTRUCT: list[Strategy] = [
 ]
 PORTFOLIO: list[Strategy] = [
     Restart(),
+    Periods(is_promising=True),
     Staged(is_promising=True),
     Mixed(is_promising=True),
     Exchange(),
@@ -53,7 +55,7 @@ PORTFOLIO: list[Strategy] = [
     Baselines(),
     Counterparts(),
     Forests(is_promising=False),
-    Periods(),
+    Periods(is_promising=False),
     Polish(),
     Staged(is_promising=False),
     Mixed(is_promising=False),
