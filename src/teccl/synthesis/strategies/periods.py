@@ -83,7 +83,8 @@ def _from_few(search: Search) -> Iterator[None]:
         first *= 2
     for count in ladder(search, work, first=first, most=most):
         search.budget.spend(work(count))
-        _offer_repeated(search, count)
+        # Those that are behind may be ahead with more pieces, so that each is known.
+        _offer_repeated(search, count, is_kept=True)
         yield
 
 
@@ -135,8 +136,8 @@ def work_of(search: Search) -> Callable[[int], int]:
     return work
 
 
-def _offer_repeated(search: Search, num_chunks: int) -> None:
-    """Offer the best plan that repeats trees, if it is better than what is known."""
+def _offer_repeated(search: Search, num_chunks: int, *, is_kept: bool = False) -> None:
+    """Offer the best plan that repeats trees, if it is better than what is known or kept anyway."""
     from teccl.construct.instance import Instance
     from teccl.construct.repeated import repeated_plans
 
@@ -150,7 +151,5 @@ def _offer_repeated(search: Search, num_chunks: int) -> None:
     plan = min(plans, key=attrgetter("finish"), default=None)
     if plan is None:
         return
-    if not search.incumbents or plan.finish < search.incumbents.fastest:
+    if is_kept or not search.incumbents or plan.finish < search.incumbents.fastest:
         search.offer_plan(instance, plan)
-    else:
-        search.latest = plan.finish
