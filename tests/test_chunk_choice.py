@@ -108,7 +108,7 @@ def test_no_number_of_chunks_is_much_better_on_an_h100():
     assert result.finish_time_s <= 1.01 * min(given)
 
 
-def numbers_tried(ends: list[float]) -> list[int]:
+def numbers_tried(ends: list[float], first: int = 1) -> list[int]:
     """Numbers of chunks on the ladder if they end at such multiples of the best schedule known."""
     demand = Demand.collective("allreduce", size="1MB")
     request = Request(topology=Topology.parse("ring:gpus=4"), demand=demand)
@@ -119,7 +119,7 @@ def numbers_tried(ends: list[float]) -> list[int]:
     assert known is not None
     assert not search.is_within(1 / 2)
     tried = []
-    for count, end in zip(ladder(search, lambda _: 0), ends, strict=False):
+    for count, end in zip(ladder(search, lambda _: 0, first=first), ends, strict=False):
         tried.append(count)
         search.incumbents.by_chunks[False, count] = known
         search.latest = round(end * known.finish_ps)
@@ -130,6 +130,11 @@ def test_chunks_that_cannot_catch_up_are_left_out():
     """Gains that are halved again and again end above what is known, or reach it."""
     assert numbers_tried([2.0, 1.8, 1.7, 1.65, 1.6]) == [1, 2, 4]
     assert numbers_tried([2.0, 1.4, 1.1, 0.95, 0.9]) == [1, 2, 4, 8, 16]
+
+
+def test_a_ladder_may_begin_higher():
+    """Who needs several pieces anyway tries no fewer."""
+    assert numbers_tried([2.0, 1.8, 1.7, 1.65, 1.6], first=4) == [4, 8, 16]
 
 
 def tune_of(topology: str) -> Tune:

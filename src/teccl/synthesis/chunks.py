@@ -25,6 +25,7 @@ def ladder(
     search: Search,
     work: Callable[[int], int],
     *,
+    first: int = 1,
     most: int | None = None,
     persists: bool = False,
 ) -> Iterator[int]:
@@ -40,6 +41,8 @@ def ladder(
     ----------
     work
         Units of trying a number.
+    first
+        The number to begin with.
     most
         Most chunks to try.
     persists
@@ -50,7 +53,7 @@ def ladder(
         return
     limit = most or most_chunks(search)
     tolerance = 1 / CHUNK_TOLERANCE
-    stale, fastest, count, gain, taken = 0, None, 1, 0, 0
+    stale, fastest, count, gain, taken = 0, None, first, 0, 0
     while (stale < 2 or persists) and not search.is_within(tolerance):
         # The more numbers in a row gained nothing, the more the gap must be worth.
         doubts = SECOND_TRY ** (stale - 1) if stale > 1 else 0

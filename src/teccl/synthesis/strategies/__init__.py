@@ -24,6 +24,7 @@ __all__ = ["CONSTRUCT", "PORTFOLIO"]
 # What makes schedules from nothing, without baselines and solvers.
 CONSTRUCT: list[Strategy] = [
     Chains(),
+    Periods(is_promising=True),
     Staged(is_promising=True),
     Mixed(is_promising=True),
     Exchange(),
@@ -35,7 +36,7 @@ CONSTRUCT: list[Strategy] = [
     Unicasts(is_promising=False),
     Counterparts(),
     Forests(is_promising=False),
-    Periods(),
+    Periods(is_promising=False),
     Polish(),
     Staged(is_promising=False),
     Mixed(is_promising=False),
@@ -44,6 +45,7 @@ CONSTRUCT: list[Strategy] = [
 PORTFOLIO: list[Strategy] = [
     Restart(),
     Chains(),
+    Periods(is_promising=True),
     Staged(is_promising=True),
     Mixed(is_promising=True),
     Exchange(),
@@ -56,7 +58,7 @@ PORTFOLIO: list[Strategy] = [
     Baselines(),
     Counterparts(),
     Forests(is_promising=False),
-    Periods(),
+    Periods(is_promising=False),
     Polish(),
     Staged(is_promising=False),
     Mixed(is_promising=False),

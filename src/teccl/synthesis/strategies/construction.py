@@ -41,11 +41,18 @@ class ConstructionStrategy:
 
 
 def construct_one(
-    search: Search, problem: Problem, *, allowance: int, most: int = NEVER, climbs: bool = False
+    search: Search,
+    problem: Problem,
+    *,
+    allowance: int,
+    most: int = NEVER,
+    climbs: bool = False,
+    is_noted: bool = True,
 ) -> None:
     """Offer the first plan at once and the best one in the end, however it ends.
 
-    `most` are units that are left in all, `climbs` says that more chunks are tried next.
+    `most` are units that are left in all, `climbs` says that more chunks are tried next, and
+    `is_noted` that what constructions made and took tells about those.
     """
     from teccl.construct.constructions import construct
     from teccl.construct.instance import Instance
@@ -61,9 +68,9 @@ def construct_one(
         seed=search.request.seed,
         checkpoint=search.checkpoint,
         is_late=search.is_late,
-        finishes=search.finishes,
-        shares=search.shares,
-        taken=search.taken,
+        finishes=search.finishes if is_noted else {},
+        shares=search.shares if is_noted else {},
+        taken=search.taken if is_noted else {},
         known=NEVER if known is None else known.epochs or known.finish_ps,
         climbs=climbs,
         most=most,
