@@ -64,11 +64,12 @@ def mixed_forest(problem: Problem, fits: Callable[[Forest], bool], goal: Goal) -
     mixture = best_mixture(instance, members, goal)
     if mixture is None:
         return None
+    branches = _branches(instance, mixture)
     known, pieces = None, 1
     while True:
         turns = in_turns(mixture.part, pieces, len(members))
         time, enough = mixture.time(turns), (1 + NARROW_GAP) * mixture.least
-        trees = [_branches(instance, mixture.pairs[number]) for number in turns]
+        trees = [branches[number] for number in turns]
         rate = Fraction(problem.chunks.sizes[0] * problem.num_chunks * pieces * PICOSECONDS, time)
         found = Forest(pieces, rate, is_optimal=False, trees=trees)
         if known is not None and not fits(found):
@@ -78,13 +79,17 @@ def mixed_forest(problem: Problem, fits: Callable[[Forest], bool], goal: Goal) -
         known, pieces = found, 2 * pieces
 
 
-def _branches(instance: Instance, pair: TreePair) -> list[Branch]:
-    """Return the hops of a pair of trees, first all contributions."""
+def _branches(instance: Instance, mixture: Mixture) -> list[list[Branch]]:
+    """Return the hops of each pair of trees, first all contributions."""
     routes, ways = instance.routes, instance.routes.ways()
+    src, dst = routes.src.tolist(), routes.dst.tolist()
     return [
-        Branch(int(routes.src[route]), int(routes.dst[route]), ways[route], is_sum)
-        for tree, is_sum in ((pair.inward, True), (pair.outward, False))
-        for route in tree
+        [
+            Branch(src[route], dst[route], ways[route], is_sum)
+            for tree, is_sum in ((pair.inward, True), (pair.outward, False))
+            for route in tree
+        ]
+        for pair in mixture.pairs
     ]
 
 

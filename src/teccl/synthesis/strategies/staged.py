@@ -61,6 +61,10 @@ class Staged:
         # and so do schemes with fewer steps.
         waits = can_branch(problem) and has_waits(halves)
         limit = halves.expected_ps + waits
+        if not waits and search.target:
+            # Halves whose sums are made on the way end sooner than those sent straight, which are
+            # what is expected: where latency counts for little they are near the bound.
+            limit = min(limit, 2 * search.target)
         is_rooted = search.features.collectives == {Collective.REDUCE}
         if is_rooted and Instance.build(problem).routes.are_staged():
             # Trees that go through stages fill their ports less well than owners do.
