@@ -82,6 +82,9 @@ def _from_few(search: Search) -> Iterator[None]:
     while 2 * first <= most and work(2 * first) <= search.budget.polish:
         first *= 2
     for count in ladder(search, work, first=first, most=most):
+        # Others may balance the links with more pieces than there would be work for otherwise.
+        if 2 * work(count) > search.budget.left:
+            return
         search.budget.spend(work(count))
         # Those that are behind may be ahead with more pieces, so that each is known.
         _offer_repeated(search, count, is_kept=True)
