@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from teccl._numba import solving_clock
-from teccl.construct.params import CHUNK_TOLERANCE, COSTLY_CHUNK_TOLERANCE, NARROW_GAP
+from teccl.construct.params import CHUNK_TOLERANCE, COSTLY_CHUNK_TOLERANCE, NARROW_GAP, PART
 from teccl.errors import ScheduleError, VerificationError
 from teccl.problem import Problem
 from teccl.progress import CancelToken, Progress, ProgressCallback
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from teccl.construct.instance import Instance
     from teccl.construct.plan import Plan
     from teccl.replay import Replay
-
-# Part of a time limit that looking for bounds may take beyond it.
-_LATE_PART = 0.1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -168,7 +165,7 @@ class Search:
         may take a part of the limit more.
         """
         limit = self.request.time_limit_s
-        return inf if limit is None else limit * (1 + _LATE_PART) - self.elapsed_s
+        return inf if limit is None else limit * (1 + 1 / PART) - self.elapsed_s
 
     def prove(self, problem: Problem, *, narrow: bool = True) -> BoundSummary:
         """Return what can be proven about a problem; `narrow` looks for narrow cuts too."""
