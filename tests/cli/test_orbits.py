@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
-from tests.cli.helpers import run
+from tests.cli.helpers import assert_refused, run
 
 from teccl import Topology
 from teccl.cli import orbits
@@ -239,3 +239,13 @@ def test_a_file_that_is_not_there_has_no_ranks(tmp_path, monkeypatch):
         done = run("export", name, "--rank", "0")
         assert done.code == 2
         assert message in done.err
+
+
+@pytest.mark.parametrize("option", [("--time-limit", "10s"), ("--gap", "1%")])
+def test_limits_do_not_list_all_sends(option):
+    """The one plan that there is meets them; a limit that is none is refused."""
+    large = ("solve", "dgx-h100:chassis=512", "allgather", "--size", "1GB")
+    result = run(*large, *option, "--json")
+    assert result.code == 0
+    assert json.loads(result.out)["method"].startswith("orbit")
+    assert_refused(run(*large, option[0], "soon"))

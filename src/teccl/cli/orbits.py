@@ -17,7 +17,11 @@ MOST_LISTED = 2**23
 # Sends that a page shows one by one.
 MOST_SHOWN = 2**20
 # Options that plans in the quotient follow, or that change nothing about them.
-_KNOWN = ("size", "chunks", "switch", "effort", "seed", "threads", "without_links", "degrade")
+_KNOWN = (
+    *("size", "chunks", "switch", "effort", "seed", "threads", "without_links", "degrade"),
+    # A limit waits for a first schedule, and there is one alone.
+    *("time_limit", "gap"),
+)
 
 
 def find_fabric(
@@ -107,11 +111,14 @@ def solve_fabric(
     from teccl.keywords import SwitchMode
     from teccl.orbit import solve_orbit
     from teccl.orbit.groups import Groups
+    from teccl.synthesis.request import read_share, read_time_limit
 
     load_numba_alone()
     chunks, switch = _read_chunks(collective, given), given.get("switch", SwitchMode.COPY.value)
     if switch not in (SwitchMode.COPY, SwitchMode.NO_COPY):
         raise UsageError(f"--switch is {switch!r}; give copy or no-copy with orbits")
+    read_time_limit(given.get("time_limit"))
+    read_share(given.get("gap", 0), "--gap")
     damage = _read_damage(fabric, given)
     if "from_schedule" in given:
         if groups is not None:
