@@ -19,10 +19,13 @@ class Periods:
         Have a turn where nothing else balances large fabrics for as little work: many GPUs, all of
         whom want something from each other, are joined by single switches, and a hop takes little
         of the time.
+    phases
+        Serve collectives with so many phases only: AllReduces have two, and forests, which may be
+        optimal, have their turn before periods of others.
     """
 
-    def __init__(self, *, is_promising: bool) -> None:
-        self._is_promising = is_promising
+    def __init__(self, *, is_promising: bool, phases: int | None = None) -> None:
+        self._is_promising, self._phases = is_promising, phases
         self.name = "periods" if is_promising else "periods, more"
 
     def refusal(self, features: Features) -> str | None:
@@ -31,6 +34,8 @@ class Periods:
 
         if features.on_grid or features.given_chunks is not None:
             return "periods choose their own number of chunks, off the grid"
+        if self._phases not in (None, features.phases):
+            return "forests come first where they may be optimal"
         if self._is_promising and not _is_large(features):
             return "others balance the links of small fabrics as well"
         is_alike = can_repeat(features.request.problem(1))
