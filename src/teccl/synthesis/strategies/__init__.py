@@ -21,8 +21,7 @@ from teccl.synthesis.strategies.unicasts import Unicasts
 
 __all__ = ["CONSTRUCT", "PORTFOLIO"]
 
-# What makes schedules from nothing, without baselines and solvers.
-CONSTRUCT: list[Strategy] = [
+_FIRST: list[Strategy] = [
     Chains(),
     Periods(is_promising=True, phases=2),
     Staged(is_promising=True),
@@ -35,35 +34,22 @@ CONSTRUCT: list[Strategy] = [
     ConstructionStrategy(),
     NarrowCuts(),
     Unicasts(is_promising=False),
+]
+_MORE: list[Strategy] = [
     Counterparts(),
     Forests(is_promising=False),
     Periods(is_promising=False),
     Polish(),
     Staged(is_promising=False),
     Mixed(is_promising=False),
-    Improvement(),
 ]
+# What makes schedules from nothing, without baselines and solvers.
+CONSTRUCT: list[Strategy] = [*_FIRST, *_MORE, Improvement()]
 PORTFOLIO: list[Strategy] = [
     Restart(),
-    Chains(),
-    Periods(is_promising=True, phases=2),
-    Staged(is_promising=True),
-    Mixed(is_promising=True),
-    Exchange(),
-    Shifts(),
-    Unicasts(is_promising=True),
-    Forests(is_promising=True),
-    Periods(is_promising=True, phases=1),
-    ConstructionStrategy(),
-    NarrowCuts(),
-    Unicasts(is_promising=False),
+    *_FIRST,
     Baselines(),
-    Counterparts(),
-    Forests(is_promising=False),
-    Periods(is_promising=False),
-    Polish(),
-    Staged(is_promising=False),
-    Mixed(is_promising=False),
+    *_MORE,
     ExactOffGrid(),
     Improvement(),
     ExactOnGrid(),
